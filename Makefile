@@ -1,0 +1,2 @@
+.PHONY: proto
+AREAS := kraft logstore replication server sdk spark_connector proto
