@@ -1,0 +1,238 @@
+"""The network seam over gRPC's asyncio stack: the only module of the SDK that imports grpc.
+
+Payloads are opaque bytes (the messages are encoded by their owners), so the stubs use no serializers. A channel is
+made on first use and belongs to one process and one event loop: after a fork the child makes its own. Calls are never
+cancelled to end a wait (grpc.aio leaks then): long polls end by the broker's deadline, streams by `finish`.
+
+Errors come back as the classes of `kraftlog.proto.errors`. A handler's error travels in the trailing metadata
+`kraftlog-error-code` (decimal) with its text in the status details; all else is gRPC's own status and is mapped here.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from kraftlog.proto.errors import (
+    BrokerNotAvailableError,
+    ErrorCode,
+    InvalidRequestError,
+    KraftlogError,
+    NetworkError,
+    RequestTimedOutError,
+    UnknownServerError,
+    UnsupportedVersionError,
+    error_for,
+)
+from kraftlog.proto.seams import Channel, Payload, Stream
+
+T = TypeVar("T")
+
+ERROR_CODE_METADATA = "kraftlog-error-code"
+MAX_MESSAGE_BYTES = 68 * 1024 * 1024  # a produce window (64 MiB) or a fetch answer (50 MiB) with its framing
+INITIAL_RECONNECT_BACKOFF_MS = 50  # gRPC's own 1 s would double the outage of a restarted node
+MAX_RECONNECT_BACKOFF_MS = 1_000
+CONNECT_TIMEOUT_MS = 5_000  # of one attempt; an address that swallows packets fails after this
+
+
+class GrpcConnector:
+    """Makes gRPC channels. Safe from any thread; the channels belong to the loop that uses them."""
+
+    def __init__(
+        self,
+        *,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._credentials = credentials
+
+    def connect(self, address: str) -> Channel:
+        return GrpcChannel(address, max_message_bytes=self._max_message_bytes, credentials=self._credentials)
+
+
+class GrpcChannel:
+    """A lazily connected gRPC channel to one address, made anew in each process and on each loop."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self.address = address
+        self._options = _options(max_message_bytes)
+        self._credentials = credentials
+        self._channel: grpc.aio.Channel | None = None
+        self._owner: tuple[int, int] | None = None
+        self._stubs: dict[str, Callable[..., Awaitable[Any]]] = {}
+
+    async def unary(self, method: str, request: Payload, *, timeout_ms: float) -> bytes:
+        channel = self._open()
+        call = self._stubs.get(method)
+        if call is None:
+            call = self._stubs[method] = channel.unary_unary(method)
+        try:
+            answer: bytes = await call(_joined(request), timeout=timeout_ms / 1000)
+        except grpc.aio.AioRpcError as error:
+            raise _mapped(error, self.address, method, timeout_ms) from None
+        except grpc.aio.UsageError as error:
+            raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
+        return answer
+
+    def stream(self, method: str) -> Stream:
+        return GrpcStream(self._open().stream_stream(method)(), self.address, method)
+
+    async def close(self) -> None:
+        channel, owner = self._channel, self._owner
+        self._channel = None
+        self._stubs.clear()
+        if channel is not None and owner == _here():
+            await channel.close()
+
+    def _open(self) -> grpc.aio.Channel:
+        here = _here()
+        if self._channel is None or self._owner != here:
+            self._stubs.clear()
+            self._owner = here
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
+            else:
+                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options=self._options)
+        return self._channel
+
+
+class GrpcStream:
+    """One bidirectional call. Used from one loop, with one sender and one receiver at a time."""
+
+    def __init__(self, call: Any, address: str, method: str) -> None:
+        self._call = call
+        self._address = address
+        self._method = method
+        self._is_cancelled = False
+
+    async def send(self, message: Payload) -> None:
+        await self._guard(self._call.write(_joined(message)))
+
+    async def receive(self) -> bytes | None:
+        message: Any = await self._guard(self._call.read())
+        if message is not grpc.aio.EOF:
+            answer: bytes = message
+            return answer
+        code = await self._guard(self._call.code())
+        if code is grpc.StatusCode.OK:
+            return None
+        raise await self._failure()
+
+    async def finish(self) -> None:
+        if not self._call.done():
+            await self._guard(self._call.done_writing())
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        self._call.cancel()
+
+    async def _guard(self, step: Awaitable[T]) -> T:
+        """Run one step of the call and map its failure.
+
+        grpc.aio raises CancelledError both for a call dropped by us and for a cancelled task; only the second may pass.
+        """
+        try:
+            return await step
+        except grpc.aio.AioRpcError as error:
+            raise _mapped(error, self._address, self._method, None) from None
+        except asyncio.InvalidStateError:  # writing to a call that has ended
+            raise await self._failure() from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            if self._is_cancelled:
+                raise NetworkError(f"the stream {self._method} to {self._address} was dropped") from None
+            raise await self._failure() from None
+
+    async def _failure(self) -> KraftlogError:
+        """Why the call ended, as an error of ours."""
+        if self._is_cancelled:
+            return NetworkError(f"the stream {self._method} to {self._address} was dropped")
+        code = await self._call.code()
+        details = await self._call.details()
+        metadata = await self._call.trailing_metadata()
+        if code is grpc.StatusCode.OK:
+            return NetworkError(f"the broker at {self._address} ended the stream {self._method}")
+        return _error_of(code, details or "", metadata, self._address, self._method, None)
+
+
+def _here() -> tuple[int, int]:
+    return os.getpid(), id(asyncio.get_running_loop())
+
+
+def _joined(payload: Payload) -> bytes:
+    return payload if isinstance(payload, bytes) else b"".join(payload)
+
+
+def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.initial_reconnect_backoff_ms", INITIAL_RECONNECT_BACKOFF_MS),
+        ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_BACKOFF_MS),
+        ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),  # gRPC's name for the time-out of one attempt
+        ("grpc.enable_http_proxy", 0),  # brokers are reached directly, whatever the environment says
+    ]
+
+
+def _mapped(error: grpc.aio.AioRpcError, address: str, method: str, timeout_ms: float | None) -> KraftlogError:
+    return _error_of(error.code(), error.details() or "", error.trailing_metadata(), address, method, timeout_ms)
+
+
+def _error_of(
+    status: grpc.StatusCode, details: str, metadata: Any, address: str, method: str, timeout_ms: float | None
+) -> KraftlogError:
+    code = _error_code(metadata)
+    if code is not None:
+        return error_for(code, details)
+    match status:
+        case grpc.StatusCode.UNAVAILABLE if _never_connected(details):
+            return BrokerNotAvailableError(
+                f"cannot reach the broker at {address} ({_short(details)}): is the cluster running? "
+                "kraftctl cluster status"
+            )
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+            return NetworkError(f"the connection to the broker at {address} was lost ({_short(details)})")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            limit = "" if timeout_ms is None else f" within {timeout_ms:.0f} ms"
+            return RequestTimedOutError(f"the broker at {address} did not answer {method}{limit}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return InvalidRequestError(f"{method} to {address}: {_short(details)}")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UnsupportedVersionError(
+                f"the broker at {address} does not know {method}: is another service at this address?"
+            )
+        case _:
+            return UnknownServerError(f"{method} to {address} failed: {status.name}: {_short(details)}")
+
+
+def _error_code(metadata: Any) -> int | None:
+    for key, value in metadata or ():
+        if key == ERROR_CODE_METADATA:
+            try:
+                code = int(value)
+            except ValueError:
+                return int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return code if code != 0 else None
+    return None
+
+
+def _never_connected(details: str) -> bool:
+    lowered = details.lower()
+    return "connect to" in lowered or "resolution" in lowered or "resolve" in lowered or "connections to all" in lowered
+
+
+def _short(details: str, limit: int = 200) -> str:
+    line = " ".join(details.split())
+    return line if len(line) <= limit else line[:limit] + "..."
