@@ -1,0 +1,73 @@
+"""Apache Kafka beside kraftlog: start and stop of the peer, its own performance tools, parsed.
+
+Everything runs through `peer_kafka.sh`, which fetches Kafka from Maven Central into `$PEERS_HOME`.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("peer_kafka.sh")
+_PRODUCED = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
+
+
+def peer(*args: object) -> str:
+    """Run one verb of the script; its output. Raises `CalledProcessError` with the output on failure."""
+    done = subprocess.run([SCRIPT, *map(str, args)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"peer_kafka.sh {' '.join(map(str, args))}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return done.stdout.strip()
+
+
+def tool(name: str, *args: object) -> str:
+    """Run one of Kafka's command-line tools by class name."""
+    return peer("tool", name, *args)
+
+
+class Kafka:
+    """A fresh one-node Kafka; use as a context manager."""
+
+    bootstrap_servers: str
+
+    def __enter__(self) -> "Kafka":
+        peer("setup")
+        peer("stop")
+        self.bootstrap_servers = peer("start", 1)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        peer("stop")
+
+    @property
+    def pid(self) -> int:
+        return int(peer("pids").split()[1])
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        tool("TopicCommand", "--bootstrap-server", self.bootstrap_servers, "--create", "--topic", name,
+             "--partitions", partitions)  # fmt: skip
+
+    def delete_topic(self, name: str) -> None:
+        tool("TopicCommand", "--bootstrap-server", self.bootstrap_servers, "--delete", "--topic", name)
+
+    def produce(self, topic: str, count: int, size_bytes: int, acks: str) -> float:
+        """Records per second of `ProducerPerformance` with 1 MiB batches and linger 5, its best settings."""
+        output = tool("ProducerPerformance", "--bootstrap-server", self.bootstrap_servers, "--topic", topic,
+                      "--num-records", count, "--throughput", -1, "--record-size", size_bytes, "--command-property",
+                      f"acks={acks}", "linger.ms=5", "batch.size=1048576")  # fmt: skip
+        return float(_PRODUCED.findall(output)[-1][0])
+
+    def consume(self, topic: str, count: int) -> float:
+        """Records per second of `ConsumerPerformance`, without the group's join."""
+        output = tool("ConsumerPerformance", "--bootstrap-server", self.bootstrap_servers, "--topic", topic,
+                      "--num-records", count, "--hide-header", "--timeout", 60_000)  # fmt: skip
+        return float(output.splitlines()[-1].split(",")[9])
+
+
+def dump_log(*files: Path) -> str:
+    """What `kafka-dump-log` says about these segment and index files."""
+    return tool("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), "--print-data-log")
+
+
+def peers_home() -> Path:
+    return Path(os.environ.get("PEERS_HOME") or Path.home() / ".cache" / "kraftlog-peers")
