@@ -1,0 +1,84 @@
+"""Which implementation of the hot loops is active: the C twin where it was built, else the pure-Python reference.
+
+Both modules provide the names of `Codec` and are held equal by tests. The environment variable KRAFTLOG_CODEC=python
+forces the reference; KRAFTLOG_CODEC=c turns a missing twin into an ImportError instead of a silent fallback.
+"""
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from kraftlog.proto.records import _reference
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Codec(Protocol):
+    """What a twin provides; the functions of `_reference` document themselves."""
+
+    NAME: str
+
+    @property
+    def RecordAppender(self) -> type[Any]: ...
+
+    @property
+    def Record(self) -> type[Any]: ...
+
+    def crc32c(self, data: Buffer, value: int = 0, /) -> int: ...
+
+    def murmur2(self, data: Buffer, /) -> int: ...
+
+    def snappy_compress(self, data: Buffer, /) -> bytes: ...
+
+    def snappy_decompress(self, data: Buffer, limit: int, /) -> bytes: ...
+
+    def validate_records(
+        self,
+        section: Buffer,
+        record_count: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        is_consecutive: bool,
+        require_keys: bool,
+        /,
+    ) -> int: ...
+
+    def decode_records(
+        self,
+        section: Buffer,
+        record_count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        append_time: int | None,
+        min_offset: int,
+        topic: str,
+        partition: int,
+        timestamp_type: int,
+        leader_epoch: int,
+        /,
+    ) -> Sequence[Any]: ...
+
+
+def load(name: str) -> Codec:
+    """The twin "c" or "python"; ImportError if the C twin was not built."""
+    if name == "python":
+        return cast(Codec, _reference)
+    return cast(Codec, importlib.import_module("kraftlog.proto.records._codec"))
+
+
+def _choose() -> Codec:
+    wanted = os.environ.get("KRAFTLOG_CODEC", "")
+    if wanted not in ("", "c", "python"):
+        raise ImportError(f"KRAFTLOG_CODEC={wanted!r} is neither c nor python")
+    if wanted:
+        return load(wanted)
+    try:
+        return load("c")
+    except ImportError:
+        return load("python")
+
+
+current = _choose()
+"""The active twin. Tests set it; nothing else does."""
