@@ -1,0 +1,27 @@
+"""The clock of a simulated host: monotonic time is the loop's, the wall clock can be set and jumps."""
+
+import asyncio
+
+EPOCH_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z: a date that reads well in a trace
+
+
+class SimClock:
+    """`kraftlog.proto.seams.Clock` over a virtual loop. One for each simulated host."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, wall_ms: int = EPOCH_MS) -> None:
+        self._loop = loop
+        self._offset_ms = wall_ms - loop.time() * 1000
+
+    def wall_ms(self) -> int:
+        return int(self._loop.time() * 1000 + self._offset_ms)
+
+    def monotonic_ms(self) -> float:
+        return self._loop.time() * 1000
+
+    def jump(self, milliseconds: float) -> None:
+        """Move the wall clock, forward or back; monotonic time is not touched."""
+        self._offset_ms += milliseconds
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Set the wall clock."""
+        self._offset_ms = wall_ms - self._loop.time() * 1000

@@ -1,0 +1,426 @@
+"""An asyncio event loop with virtual time: nothing waits, time jumps to the next timer, the order is always the same.
+
+What makes a run a pure function of its inputs:
+
+- ready callbacks run first in, first out; timers by (time, order of `call_at`);
+- time moves only when nothing is ready, straight to the next timer;
+- tasks and futures hash by a serial number and not by their address, so that sets of them (`asyncio.wait`,
+  `TaskGroup`, `all_tasks`) iterate in the same order in every process;
+- threads, sockets, signals and subprocesses are refused with a clear error.
+
+A `SimProcess` groups what dies together. Every callback belongs to the process in whose context it was scheduled; after
+`kill()` none of them runs again, not even a `finally` block, which is what `kill -9` does to a real process.
+
+If nothing is ready and no timer is left, nothing can ever happen again: `run_forever` raises `DeadlockError` with the
+list of waiting tasks. A loop that spins without moving time raises `RunawayError`.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import heapq
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+START_SECONDS = 1_000.0  # not 0: a deadline must never be falsy by accident
+EVENTS_PER_INSTANT_MAX = 200_000  # more callbacks than this at one virtual instant is a spin
+COMPACT_TIMERS_MIN = 128  # fewer cancelled timers than this are not worth a new heap
+
+_REFUSED = (
+    "add_reader",
+    "add_signal_handler",
+    "add_writer",
+    "connect_accepted_socket",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "create_connection",
+    "create_datagram_endpoint",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "getaddrinfo",
+    "getnameinfo",
+    "run_in_executor",
+    "sendfile",
+    "sock_accept",
+    "sock_connect",
+    "sock_recv",
+    "sock_sendall",
+    "start_tls",
+    "subprocess_exec",
+    "subprocess_shell",
+)
+
+
+class SimulationError(Exception):
+    """The simulated program did what a simulation cannot or must not do."""
+
+
+class DeadlockError(SimulationError):
+    """Nothing is ready and no timer is left, but the main task is not done."""
+
+
+class RunawayError(SimulationError):
+    """The loop ran very many callbacks, or a very long virtual time, without coming to its end."""
+
+
+class SimProcess:
+    """What dies together: the tasks and callbacks of one simulated operating-system process.
+
+    States: alive -> dead (`VirtualLoop.kill`) -> buried. The tasks of a dead process are kept until it is buried, because
+    collecting a suspended coroutine would run its `finally` blocks, and a killed process runs nothing.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = True
+        self._tasks: dict[SimTask[Any], None] = {}
+
+    def __repr__(self) -> str:
+        return f"<SimProcess {self.name} {'alive' if self.is_alive else 'dead'}>"
+
+    def context(self) -> contextvars.Context:
+        """A context whose tasks and callbacks belong to this process."""
+        context = contextvars.Context()
+        context.run(_process.set, self)
+        return context
+
+    def bury(self) -> None:
+        """Let go of what a dead process left. Its `finally` blocks run here: its disk and links must be dead by now."""
+        assert not self.is_alive
+        tasks, self._tasks = list(self._tasks), {}
+        for task in tasks:
+            task.abandon()
+
+
+_process: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("kraftlog_sim_process", default=None)
+
+
+def current_process() -> SimProcess | None:
+    """The process that the running code belongs to; None for the world around the processes."""
+    return _process.get()
+
+
+class SimFuture(asyncio.Future[T]):
+    """A future that hashes by its serial number and knows its process."""
+
+    __slots__ = ("process", "serial")
+
+    def __init__(self, *, loop: "VirtualLoop") -> None:
+        super().__init__(loop=loop)
+        self.serial = loop.next_serial()
+        self.process = _process.get()
+
+    def __hash__(self) -> int:
+        return self.serial
+
+
+class SimTask(asyncio.Task[T]):
+    """A task that hashes by its serial number and knows its process."""
+
+    __slots__ = ("process", "serial")
+
+    def __init__(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        loop: "VirtualLoop",
+        name: str | None,
+        context: contextvars.Context | None,
+    ) -> None:
+        # Before the base class: its constructor puts the task into a WeakSet, which needs the hash.
+        self.serial = loop.next_serial()
+        self.process = _process.get() if context is None else context.get(_process)
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def abandon(self) -> None:
+        """Close the coroutine of a task that will never run again, without the loop's complaint about it."""
+        setattr(self, "_log_destroy_pending", False)  # noqa: B010 - not in typeshed; asyncio.gather does the same
+        coroutine = self.get_coro()
+        if coroutine is not None:
+            # Whatever a `finally` block of a dead process raises or awaits says nothing about the program.
+            with contextlib.suppress(Exception, asyncio.CancelledError, GeneratorExit):
+                coroutine.close()
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """See the module's docstring. Used from one thread; `close()` it, or use `run_virtual`."""
+
+    def __init__(
+        self,
+        *,
+        after_event: Callable[[], None] | None = None,
+        events_per_instant_max: int = EVENTS_PER_INSTANT_MAX,
+    ) -> None:
+        self._now = START_SECONDS
+        self._queue: deque[tuple[asyncio.Handle, SimProcess | None]] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, SimProcess | None]] = []
+        self._cancelled_timers = 0
+        self._serials = itertools.count(1)
+        self._events_per_instant_max = events_per_instant_max
+        self._events_this_instant = 0
+        self._owner = threading.get_ident()
+        self._must_stop = False
+        self.after_event = after_event
+        """Called after every callback, in no process; what it raises ends the run. Invariants live here."""
+        self.events = 0
+        """Callbacks run so far."""
+        self.deadline: float | None = None
+        """Virtual time at which the run is given up with `RunawayError`; None: never."""
+        super().__init__()
+        self.set_debug(False)
+
+    # --- time and scheduling
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made, plus `START_SECONDS`."""
+        return self._now
+
+    def next_serial(self) -> int:
+        """A number that no other task or future of this loop has."""
+        return next(self._serials)
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        self._check_open()
+        process = _process.get() if context is None else context.get(_process)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._queue.append((handle, process))
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self._check_open()
+        process = _process.get() if context is None else context.get(_process)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._serials), timer, process))
+        setattr(timer, "_scheduled", True)  # noqa: B010 - so that its cancel() reports to _timer_handle_cancelled
+        return timer
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if threading.get_ident() != self._owner:
+            raise SimulationError(
+                f"another thread called into the virtual loop with {callback!r}: use BlockingExecutor"
+            )
+        return self.call_soon(callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled_timers += 1
+
+    # --- tasks and futures
+
+    def create_future(self) -> SimFuture[Any]:
+        return SimFuture(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+    ) -> SimTask[T]:
+        self._check_open()
+        task = SimTask(coro, loop=self, name=None if name is None else str(name), context=context)
+        if task.process is not None:
+            tasks = task.process._tasks
+            tasks[task] = None
+            task.add_done_callback(lambda done: tasks.pop(task, None), context=_NO_PROCESS)
+        return task
+
+    def spawn(self, process: SimProcess, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> SimTask[T]:
+        """Start a task that belongs to `process`."""
+        return self.create_task(coro, name=name, context=process.context())
+
+    def kill(self, process: SimProcess) -> None:
+        """Nothing of `process` runs from here on (but for the rest of the running callback, if it is its own)."""
+        process.is_alive = False
+
+    # --- running
+
+    def stop(self) -> None:
+        self._must_stop = True
+        super().stop()
+
+    def _run_once(self) -> None:
+        """One round, as asyncio's: what is ready now. With nothing ready, time moves to the next timer first."""
+        self._must_stop = False
+        if not self._queue:
+            self._advance()
+        self._take_due_timers()
+        for _ in range(len(self._queue)):
+            handle, process = self._queue.popleft()
+            if handle.cancelled() or (process is not None and not process.is_alive):
+                continue
+            handle._run()
+            self.events += 1
+            self._events_this_instant += 1
+            if self.after_event is not None:
+                self.after_event()
+        if self._events_this_instant > self._events_per_instant_max:
+            raise RunawayError(
+                f"{self._events_this_instant} callbacks at virtual time {self._now:.6f} without progress; waiting tasks:\n"
+                + self.describe_tasks()
+            )
+
+    def _advance(self) -> None:
+        self._drop_cancelled_timers()
+        if not self._timers:
+            if self._must_stop:
+                return
+            raise DeadlockError(
+                f"nothing can happen any more at virtual time {self._now:.6f}; waiting tasks:\n{self.describe_tasks()}"
+            )
+        when = self._timers[0][0]
+        if self.deadline is not None and when > self.deadline:
+            raise RunawayError(f"not done at virtual time {self.deadline:.3f}; waiting tasks:\n{self.describe_tasks()}")
+        if when > self._now:
+            self._now = when
+            self._events_this_instant = 0
+
+    def _take_due_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            _, _, timer, process = heapq.heappop(timers)
+            setattr(timer, "_scheduled", False)  # noqa: B010 - a later cancel() has nothing to report
+            if timer.cancelled():
+                self._cancelled_timers -= 1
+            else:
+                self._queue.append((timer, process))
+
+    def _drop_cancelled_timers(self) -> None:
+        if self._cancelled_timers >= COMPACT_TIMERS_MIN and self._cancelled_timers * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if _can_run(entry)]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+        while self._timers and not _can_run(self._timers[0]):
+            _, _, timer, _ = heapq.heappop(self._timers)
+            setattr(timer, "_scheduled", False)  # noqa: B010 - see _take_due_timers
+            self._cancelled_timers -= timer.cancelled()
+
+    def describe_tasks(self) -> str:
+        """One line for each task that is not done: its name, and the line where it waits."""
+        lines = []
+        for task in sorted(asyncio.all_tasks(self), key=lambda task: task.get_name()):
+            if isinstance(task, SimTask) and task.process is not None and not task.process.is_alive:
+                continue
+            stack = task.get_stack(limit=1)
+            place = f"{stack[-1].f_code.co_filename}:{stack[-1].f_lineno}" if stack else "?"
+            lines.append(f"  {task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')} at {place}")
+        return "\n".join(lines) or "  (none)"
+
+    def close(self) -> None:
+        if not self.is_closed():
+            self._queue.clear()
+            self._timers.clear()
+        super().close()
+
+    def _check_open(self) -> None:
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+
+
+_NO_PROCESS = contextvars.Context()
+
+
+def _can_run(entry: tuple[float, int, asyncio.TimerHandle, SimProcess | None]) -> bool:
+    _, _, timer, process = entry
+    return not timer.cancelled() and (process is None or process.is_alive)
+
+
+def _refusal(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise SimulationError(
+            f"loop.{name}() is not possible on virtual time: go through the seams (Network, executor)"
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+for _name in _REFUSED:
+    setattr(VirtualLoop, _name, _refusal(_name))
+
+
+@contextlib.contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collect cycles before and after, but not within: a finalizer must not run at a moment that no seed controls."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def run_virtual(
+    main: Coroutine[Any, Any, T],
+    *,
+    loop: VirtualLoop | None = None,
+    after_event: Callable[[], None] | None = None,
+    max_seconds: float | None = None,
+) -> T:
+    """Like `asyncio.run`, on virtual time: run `main`, then cancel what it left and close the loop.
+
+    `max_seconds` bounds the virtual time (`RunawayError`); None: no bound.
+    """
+    loop = loop or VirtualLoop(after_event=after_event)
+    if max_seconds is not None:
+        loop.deadline = loop.time() + max_seconds
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.after_event = None
+        loop.deadline = None
+        try:
+            _cancel_leftovers(loop)
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+
+def _cancel_leftovers(loop: VirtualLoop) -> None:
+    tasks = [task for task in asyncio.all_tasks(loop) if isinstance(task, SimTask)]
+    tasks.sort(key=lambda task: task.serial)
+    living = [task for task in tasks if task.process is None or task.process.is_alive]
+    for task in living:
+        task.cancel()
+    if living:
+        loop.run_until_complete(asyncio.gather(*living, return_exceptions=True))
+    for task in tasks:
+        if not task.done():
+            task.abandon()
