@@ -55,7 +55,7 @@ check: $(INSTALLED) $(PROTO_INSTALLED) ## static checks: format, lint, types, im
 	@$(BIN)/mypy -p kraftlog -p pyspark_kraftlog
 	@$(BIN)/mypy examples
 	$(call say,pyright)
-	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	$(call say,import-linter)
 	@PYTHONPATH=.dev $(BIN)/lint-imports
 	$(call say,generated code)

@@ -1,0 +1,51 @@
+"""`kraftctl server`: a node in the foreground, as a service manager runs it."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kraftlog.sdk.cli.options import format_option
+from kraftlog.sdk.cli.output import print_json
+
+if TYPE_CHECKING:
+    from kraftlog.server.config import NodeConfig
+
+
+@click.group()
+def server() -> None:
+    """Run a node in the foreground."""
+
+
+@server.command()
+@click.option("--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@format_option
+def start(path: Path, output_format: str) -> None:
+    """Run the node of this server.properties until SIGTERM or Ctrl-C.
+
+    Takes the place of this process, so that a service manager's signals reach the node itself.
+    """
+    _read_config(path)  # mistakes get kraftctl's exit codes
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "kraftlog.server.main", "--config", str(path)])
+
+
+@server.command()
+@click.option("--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@format_option
+def check(path: Path, output_format: str) -> None:
+    """Read a server.properties and say whether a node would take it."""
+    config = _read_config(path)
+    if output_format == "json":
+        print_json({"valid": True, "node_id": config.node_id, "log_dirs": list(config.log_dirs)})
+    else:
+        click.echo(f"{path}: node {config.node_id}, listens on {config.listener.address}, logs in {config.log_dir}")
+
+
+def _read_config(path: Path) -> "NodeConfig":
+    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.properties import read_properties
+
+    return NodeConfig.from_properties(read_properties(path))
