@@ -26,9 +26,10 @@ LIMIT_S = 0.150
 PROBE = """
 import sys
 from kraftlog.sdk.cli.main import run
-run(sys.argv[1:])
+code = run(sys.argv[1:])
 loaded = {name for name in sys.modules}
 print("LOADED", *sorted(loaded & set(%r)), file=sys.stderr)
+sys.exit(code)
 """
 
 
