@@ -1,5 +1,7 @@
 """Only the map from import names to folders and the optional C codec; all else is in pyproject.toml."""
 
+from glob import glob
+
 from setuptools import Extension, find_packages, setup
 
 AREAS = ["kraft", "logstore", "replication", "server", "sdk", "spark_connector", "proto"]
@@ -25,6 +27,7 @@ setup(
         Extension(
             "kraftlog.proto.records._codec",
             ["proto/records/_codec.c"],
+            depends=sorted(glob("proto/records/_codec*.h")),
             extra_compile_args=["-O3"],
             optional=True,  # without a compiler the pure-Python reference codec is used
         )
