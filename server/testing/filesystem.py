@@ -12,7 +12,7 @@ every durability test must notice).
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kraftlog.logstore.filesystem import File, Lock
@@ -159,6 +159,8 @@ class SimFileSystem:
     operations: list[Operation] = field(default_factory=list)
     """Every change so far, while `records_operations`."""
     records_operations: bool = False
+    on_power_loss: Callable[[], None] | None = None
+    """Told when `stop_after` has come to its end, just before `SimulatedPowerLoss` is raised."""
 
     _root: _Directory = field(default_factory=_Directory)
     _locks: set[str] = field(default_factory=set)
@@ -311,6 +313,18 @@ class SimFileSystem:
         with self._mutex:
             return bytes(self._file(path).durable)
 
+    def surely_durable(self, path: str, start: int = 0) -> bytes | None:
+        """What a power loss at this moment surely leaves of a file from `start` on; None if not even its name."""
+        with self._mutex:
+            node = self._find_durable(path)
+            return bytes(node.durable[start:]) if isinstance(node, _Inode) else None
+
+    def surely_durable_names(self, path: str) -> list[str]:
+        """The names that a power loss at this moment surely leaves in a directory; empty if not even the directory."""
+        with self._mutex:
+            node = self._find_durable(path)
+            return sorted(node.durable.keys() & node.names.keys()) if isinstance(node, _Directory) else []
+
     def put(self, path: str, data: bytes) -> None:
         """Write a file durably by one call: how tests lay out a disk."""
         with self._mutex:
@@ -327,6 +341,8 @@ class SimFileSystem:
             self.operations.append(Operation(operation, path))
         if self._steps_left is not None:
             if self._steps_left <= 0:
+                if self.on_power_loss is not None:
+                    self.on_power_loss()
                 raise SimulatedPowerLoss(f"{operation} {path}")
             self._steps_left -= 1
         for fault in self._faults:
@@ -343,6 +359,14 @@ class SimFileSystem:
             if not isinstance(node, _Directory):
                 return None
             node = node.names.get(part)
+        return node
+
+    def _find_durable(self, path: str) -> "_Inode | _Directory | None":
+        node: _Inode | _Directory | None = self._root
+        for part in _parts(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.durable.get(part)
         return node
 
     def _directory(self, path: str) -> _Directory:

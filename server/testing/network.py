@@ -63,7 +63,11 @@ class LinkConfig:
 class Tap(Protocol):
     """Sees each message of a call as its sender sends it."""
 
-    def __call__(self, source: str, target: str, method: str, *, is_request: bool, message: bytes) -> None: ...
+    def __call__(
+        self, source: str, target: str, method: str, *, is_request: bool, message: bytes, call_id: int
+    ) -> None:
+        """`call_id` numbers the calls of the network."""
+        ...
 
 
 class SimNetwork:
@@ -82,6 +86,7 @@ class SimNetwork:
         self._blocked: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], dict[_Pipe, None]] = {}
         self._next_port = FIRST_PORT
+        self._next_call_id = 0
 
     def host(self, name: str) -> "SimHost":
         """The network as the host `name` sees it."""
@@ -149,11 +154,15 @@ class SimNetwork:
         """A partition keeps this pipe's messages until `heal`."""
         self._held.setdefault((pipe.source, pipe.target), {})[pipe] = None
 
+    def next_call_id(self) -> int:
+        self._next_call_id += 1
+        return self._next_call_id
+
     def tap(self, call: "_Call", *, is_request: bool, message: bytes) -> None:
         client, server = call.connection.client, call.connection.server.host
         source, target = (client, server) if is_request else (server, client)
         for tap in self.taps:
-            tap(source, target, call.method, is_request=is_request, message=message)
+            tap(source, target, call.method, is_request=is_request, message=message, call_id=call.call_id)
 
     def listen(self, host: str, address: str, handlers: Handlers) -> "SimServer":
         name, _, port = address.rpartition(":")
@@ -466,6 +475,7 @@ class _Call:
         network, client, server = connection.network, connection.client, connection.server.host
         self.connection = connection
         self.method = method
+        self.call_id = network.next_call_id()
         self.handler: asyncio.Task[None] | None = None
         self.requests = _Pipe(network, client, server, lambda m: network.tap(self, is_request=True, message=m))
         self.responses = _Pipe(network, server, client, lambda m: network.tap(self, is_request=False, message=m))

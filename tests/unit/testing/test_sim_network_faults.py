@@ -173,7 +173,7 @@ def test_taps_see_messages_of_both_directions() -> None:
     world = World()
     seen: list[tuple[str, str, bool, bytes]] = []
 
-    def tap(source: str, target: str, method: str, *, is_request: bool, message: bytes) -> None:
+    def tap(source: str, target: str, method: str, *, is_request: bool, message: bytes, call_id: int) -> None:
         seen.append((source, target, is_request, message))
 
     async def body() -> None:

@@ -1,0 +1,209 @@
+"""What clients sent, got acknowledged and read, and the rules that must hold between them.
+
+Every method is called when the event happens and checks what the event can break, so that the first broken rule stops
+the run at its cause. The rules (numbers as in the fault catalogue of the project's documentation):
+
+I-01  acknowledged at acks=all: read later at that offset with those bytes
+I-02  one offset, one value, for ever
+I-03  a value that was sent once is stored once (idempotence)
+I-04  per producer and partition, the order of sending is the order of offsets
+I-05  what one reader is given is ascending and leaves nothing out
+I-07  high watermark, log start and committed group offsets never go back, as clients see it
+
+Violations are recorded, not raised: they happen inside of the program under test, which might swallow them. The world
+looks at `violation` after every event.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+TopicPartition = tuple[str, int]
+
+
+class InvariantViolation(Exception):
+    """A broken rule. Not a `SimulationError`: the fault lies in what is simulated."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class SentRecord:
+    """One `send`. `offset` is known once it is acknowledged."""
+
+    producer: str
+    sequence: int
+    """Place among the sends of this producer to this partition."""
+    where: TopicPartition
+    value: bytes
+    offset: int | None = None
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class PartitionHistory:
+    """What is known of one partition."""
+
+    values: dict[int, bytes] = field(default_factory=dict)
+    """Offset -> value, from acknowledgments and reads."""
+    acked_end: int = 0
+    """One past the highest acknowledged offset."""
+    high_watermark: int = 0
+    log_start_offset: int = 0
+
+
+class History:
+    """The record of one run. See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.violation: InvariantViolation | None = None
+        self.sent: dict[bytes, SentRecord] = {}
+        self.partitions: dict[TopicPartition, PartitionHistory] = {}
+        self.committed: dict[tuple[str, TopicPartition], int] = {}
+        self.acked_count = 0
+        self.failed_count = 0
+        self.read_count = 0
+        self._offset_of: dict[bytes, tuple[TopicPartition, int]] = {}
+        self._send_counts: dict[tuple[str, TopicPartition], int] = {}
+        self._positions: dict[tuple[str, TopicPartition], int] = {}
+
+    def partition(self, where: TopicPartition) -> PartitionHistory:
+        history = self.partitions.get(where)
+        if history is None:
+            history = self.partitions[where] = PartitionHistory()
+        return history
+
+    def violate(self, rule: str, detail: str) -> None:
+        """Keep the first violation: later ones are its consequences."""
+        if self.violation is None:
+            self.violation = InvariantViolation(rule, detail)
+
+    # --- producers
+
+    def on_send(self, producer: str, where: TopicPartition, value: bytes) -> None:
+        """`value` must not have been sent before."""
+        key = (producer, where)
+        sequence = self._send_counts.get(key, 0)
+        self._send_counts[key] = sequence + 1
+        self.sent[value] = SentRecord(producer, sequence, where, value)
+
+    def on_ack(self, value: bytes, where: TopicPartition, offset: int) -> None:
+        """The producer was told that `value` is stored at `offset`."""
+        record = self.sent[value]
+        if record.where != where:
+            self.violate("I-01", f"{value[:40]!r} was sent to {record.where} and acknowledged in {where}")
+        if record.offset is not None or record.failure:
+            self.violate("I-03", f"{value[:40]!r} was answered twice")
+        record.offset = offset
+        self.acked_count += 1
+        history = self.partition(where)
+        history.acked_end = max(history.acked_end, offset + 1)
+        self._see(where, offset, value, "acknowledged")
+
+    def on_failure(self, value: bytes, reason: str) -> None:
+        """The producer was told that `value` failed: it may be stored or not, but at most once."""
+        record = self.sent[value]
+        if record.offset is not None or record.failure:
+            self.violate("I-03", f"{value[:40]!r} was answered twice")
+        record.failure = reason
+        self.failed_count += 1
+
+    # --- readers
+
+    def on_position(self, reader: str, where: TopicPartition, offset: int) -> None:
+        """The reader begins at `offset` (after an assignment or a seek)."""
+        self._positions[reader, where] = offset
+
+    def forget_position(self, reader: str, where: TopicPartition) -> None:
+        """The reader gave the partition up."""
+        self._positions.pop((reader, where), None)
+
+    def on_read(self, reader: str, where: TopicPartition, offset: int, value: bytes) -> None:
+        """The reader was given one record."""
+        self.read_count += 1
+        expected = self._positions.get((reader, where))
+        if expected is not None and offset != expected:
+            kind = "skipped" if offset > expected else "went back"
+            self.violate("I-05", f"{reader} {kind}: got offset {offset} of {_name(where)} instead of {expected}")
+        self._positions[reader, where] = offset + 1
+        if value not in self.sent:
+            self.violate("I-01", f"{reader} read {value[:40]!r} at {_name(where)}@{offset}, which nobody sent")
+        self._see(where, offset, value, f"read by {reader}")
+
+    def on_high_watermark(self, where: TopicPartition, high_watermark: int, log_start_offset: int) -> None:
+        """A client was told these."""
+        history = self.partition(where)
+        if high_watermark < history.high_watermark:
+            self.violate(
+                "I-07", f"high watermark of {_name(where)} went back from {history.high_watermark} to {high_watermark}"
+            )
+        if log_start_offset < history.log_start_offset:
+            self.violate(
+                "I-07", f"log start of {_name(where)} went back from {history.log_start_offset} to {log_start_offset}"
+            )
+        history.high_watermark = high_watermark
+        history.log_start_offset = log_start_offset
+
+    # --- groups
+
+    def on_committed(self, group: str, where: TopicPartition, offset: int) -> None:
+        """A commit was acknowledged."""
+        key = (group, where)
+        self.committed[key] = max(self.committed.get(key, -1), offset)
+
+    def on_committed_read(self, group: str, where: TopicPartition, offset: int, floor: int) -> None:
+        """Somebody asked for the committed offset when `floor` had been acknowledged already."""
+        if offset < floor:
+            self.violate("I-07", f"committed offset of {group} in {_name(where)} went back from {floor} to {offset}")
+
+    def committed_floor(self, group: str, where: TopicPartition) -> int:
+        """What a question that is asked now must at least be answered; -1: nothing committed."""
+        return self.committed.get((group, where), -1)
+
+    # --- at the end
+
+    def check_log(self, where: TopicPartition, records: Iterable[tuple[int, bytes]]) -> None:
+        """The whole of a partition, read back in order after everything has healed."""
+        history = self.partition(where)
+        last: dict[str, int] = {}
+        stored: set[int] = set()
+        for offset, value in records:
+            stored.add(offset)
+            self._see(where, offset, value, "read back")
+            record = self.sent.get(value)
+            if record is None:
+                self.violate("I-01", f"{_name(where)}@{offset} holds {value[:40]!r}, which nobody sent")
+            elif record.sequence <= last.get(record.producer, -1):
+                self.violate(
+                    "I-04",
+                    f"{_name(where)}@{offset}: send {record.sequence} of {record.producer} is stored after its send "
+                    f"{last[record.producer]}",
+                )
+            else:
+                last[record.producer] = record.sequence
+        for offset in sorted(history.values):
+            if offset not in stored:
+                self.violate("I-01", f"{_name(where)}@{offset} ({history.values[offset][:40]!r}) is gone")
+                return
+
+    def unanswered(self) -> list[SentRecord]:
+        """Sends whose future is not done: after healing and flushing there are none."""
+        return [record for record in self.sent.values() if record.offset is None and not record.failure]
+
+    def _see(self, where: TopicPartition, offset: int, value: bytes, how: str) -> None:
+        """`value` lies at `offset`."""
+        values = self.partition(where).values
+        before = values.setdefault(offset, value)
+        if before != value:
+            self.violate("I-02", f"{_name(where)}@{offset} was {before[:40]!r} and is {value[:40]!r} ({how})")
+        place = self._offset_of.setdefault(value, (where, offset))
+        if place != (where, offset):
+            self.violate(
+                "I-03", f"{value[:40]!r} lies at {_name(place[0])}@{place[1]} and at {_name(where)}@{offset} ({how})"
+            )
+
+
+def _name(where: TopicPartition) -> str:
+    return f"{where[0]}-{where[1]}"

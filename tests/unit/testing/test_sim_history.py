@@ -1,0 +1,96 @@
+"""Each rule of the history checker: what it must convict, and that a sound history passes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kraftlog.testing.sim.history import History
+
+A = ("orders", 0)
+B = ("orders", 1)
+
+
+def _sound() -> History:
+    history = History()
+    for number in range(4):
+        history.on_send("p1", A, b"v%d" % number)
+    for number in range(3):
+        history.on_ack(b"v%d" % number, A, number)
+    history.on_failure(b"v3", "timed out")
+    history.on_position("r1", A, 0)
+    for number in range(4):
+        history.on_read("r1", A, number, b"v%d" % number)
+    history.on_high_watermark(A, 4, 0)
+    history.on_committed("g", A, 3)
+    return history
+
+
+def test_a_sound_history_passes() -> None:
+    """A failed send may be stored all the same, once."""
+    history = _sound()
+    history.check_log(A, [(number, b"v%d" % number) for number in range(4)])
+    history.on_committed_read("g", A, 3, history.committed_floor("g", A))
+    assert history.violation is None
+    assert history.unanswered() == []
+    assert (history.acked_count, history.failed_count, history.read_count) == (3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "event"),
+    [
+        ("I-01", lambda h: h.check_log(A, [(0, b"v0"), (1, b"v1")])),
+        ("I-01", lambda h: h.on_read("r2", A, 9, b"nobody sent this")),
+        ("I-01", lambda h: (h.on_send("p1", B, b"w"), h.on_ack(b"w", A, 9))),
+        ("I-02", lambda h: (h.on_send("p1", A, b"w"), h.on_ack(b"w", A, 2))),
+        ("I-02", lambda h: (h.on_send("p1", A, b"w"), h.on_read("r2", A, 1, b"w"))),
+        ("I-03", lambda h: h.on_read("r2", A, 7, b"v1")),
+        ("I-03", lambda h: h.check_log(A, [*((n, b"v%d" % n) for n in range(4)), (4, b"v2")])),
+        ("I-03", lambda h: h.on_failure(b"v1", "after its acknowledgment")),
+        ("I-05", lambda h: (h.on_send("p1", A, b"w"), h.on_read("r1", A, 5, b"w"))),
+        ("I-05", lambda h: h.on_read("r1", A, 2, b"v2")),
+        ("I-07", lambda h: h.on_high_watermark(A, 3, 0)),
+        ("I-07", lambda h: (h.on_high_watermark(A, 5, 2), h.on_high_watermark(A, 5, 1))),
+        ("I-07", lambda h: h.on_committed_read("g", A, 2, h.committed_floor("g", A))),
+    ],
+)
+def test_a_broken_rule_is_found(rule: str, event: Callable[[History], object]) -> None:
+    """One event too many, and the rule that it breaks is named."""
+    history = _sound()
+    event(history)
+    assert history.violation is not None
+    assert history.violation.rule == rule
+
+
+def test_stored_out_of_sending_order_is_found() -> None:
+    """I-04: offsets follow the order of sends of one producer to one partition."""
+    history = History()
+    for value in (b"first", b"second"):
+        history.on_send("p1", A, value)
+    history.check_log(A, [(0, b"second"), (1, b"first")])
+    assert history.violation is not None
+    assert history.violation.rule == "I-04"
+
+
+def test_the_first_violation_is_kept() -> None:
+    """Later ones are its consequences."""
+    history = _sound()
+    history.violate("I-01", "the cause")
+    history.violate("I-02", "a consequence")
+    assert str(history.violation) == "I-01: the cause"
+
+
+def test_a_new_position_resets_the_reader() -> None:
+    """After an assignment or a seek the next record is where the reader was told to begin."""
+    history = _sound()
+    history.on_position("r1", A, 1)
+    history.on_read("r1", A, 1, b"v1")
+    history.forget_position("r1", A)
+    history.on_read("r1", A, 3, b"v3")
+    assert history.violation is None
+
+
+def test_unanswered_sends_are_listed() -> None:
+    """Liveness: after healing there are none."""
+    history = _sound()
+    history.on_send("p1", B, b"late")
+    assert [record.value for record in history.unanswered()] == [b"late"]
