@@ -1,0 +1,79 @@
+"""The delayed operations of the data path: writes that wait to be safe, and waits for a commit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, RequestTimedOutError
+from kraftlog.replication.partition import Partition, wait_error
+from kraftlog.replication.purgatory import DelayedOperation
+
+
+@dataclass(slots=True)
+class PendingWrite:
+    """One appended partition of a produce request."""
+
+    partition: Partition
+    leader_epoch: int
+    """The epoch of the append: a later one of this broker does not vouch for it."""
+    end_offset: int
+    """Exclusive; acknowledged when this much is."""
+    acks: int
+    error: KraftlogError | None = None
+    is_done: bool = False
+
+    def check(self) -> bool:
+        """Look again; returns whether the write's fate is known."""
+        if not self.is_done:
+            self.error = wait_error(self.partition, self.leader_epoch)
+            self.is_done = self.error is not None or self.partition.acknowledged_end(self.acks) >= self.end_offset
+        return self.is_done
+
+    def refuse(self, error: KraftlogError) -> None:
+        """The write cannot be waited for."""
+        if not self.check():
+            self.is_done = True
+            self.error = error
+
+    def give_up(self) -> None:
+        """The wait ends by force: what is not acknowledged by now never counts as a success."""
+        self.refuse(
+            NotLeaderOrFollowerError(
+                f"broker {self.partition.node_id} stops serving {self.partition}: refresh the metadata"
+            )
+        )
+
+    def expire(self, timeout_ms: float) -> None:
+        """The time-out passed: the records are in the log, but their fate is unknown to the producer."""
+        if not self.is_done:
+            self.is_done = True
+            self.error = RequestTimedOutError(
+                f"broker {self.partition.node_id}, {self.partition}: the write was not acknowledged by enough replicas "
+                f"within {timeout_ms:.0f} ms; it may still be: send it again with the same sequence"
+            )
+
+
+class DelayedProduce(DelayedOperation):
+    """Waits until every partition of a produce request is acknowledged or lost."""
+
+    def __init__(
+        self, writes: Sequence[PendingWrite], *, now_ms: float, timeout_ms: float, completed: Callable[[], None]
+    ) -> None:
+        super().__init__(now_ms + timeout_ms)
+        self._writes = writes
+        self._timeout_ms = timeout_ms
+        self._completed = completed
+
+    def try_complete(self) -> bool:
+        done = True
+        for write in self._writes:  # each is looked at: its fate is fixed by the first event that decides it
+            done = write.check() and done
+        return done and self.force_complete()
+
+    def on_expiration(self) -> None:
+        for write in self._writes:
+            write.expire(self._timeout_ms)
+
+    def on_complete(self) -> None:
+        for write in self._writes:
+            write.give_up()
+        self._completed()

@@ -1,0 +1,349 @@
+"""One replica of one partition on this broker: role, leader epoch, high watermark, and what may be read or answered.
+
+Decisions only; the replica manager runs the flushes and wakes the waiters. Used from one event loop.
+
+Rules (DESIGN "Durability is stated, not implied", KIP-101, KIP-966):
+
+- With `flush.policy=ack` a replica counts with its *flushed* end, with `interval` with its log end. The high watermark
+  is the minimum over the in-sync replicas, this leader included, and never moves back within a leader epoch.
+- acks=1 is answered when the leader itself has the records (flushed with `ack`), acks=all when the high watermark has
+  passed them, acks=0 never.
+- A failed fsync fails the partition for good: nothing written before it is ever acknowledged by a later, lucky one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from kraftlog.logstore import AppendInfo, DiskFullError, FlushPolicy, LogConfig, ReadResult
+from kraftlog.proto.errors import (
+    FencedLeaderEpochError,
+    InvalidRequiredAcksError,
+    KraftlogError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownLeaderEpochError,
+)
+from kraftlog.proto.records import BatchHeader
+from kraftlog.proto.seams import Buffer
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
+NO_EPOCH = -1
+
+TopicPartition = tuple[str, int]
+
+
+class Durability(StrEnum):
+    """What an acknowledgment promises; travels in `ProduceResult.durability`."""
+
+    NONE = "none"
+    LEADER_MEMORY = "leader-memory"
+    LEADER_FSYNC = "leader-fsync"
+    QUORUM_MEMORY = "quorum-memory"
+    QUORUM_FSYNC = "quorum-fsync"
+
+
+class PartitionLog(Protocol):
+    """The part of `kraftlog.logstore.Log` that a partition uses."""
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def flushed_end_offset(self) -> int: ...
+
+    @property
+    def latest_epoch(self) -> int: ...
+
+    @property
+    def first_unstable_offset(self) -> int | None: ...
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        batches: list[tuple[int, BatchHeader]] | None = None,
+    ) -> AppendInfo: ...
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True) -> ReadResult: ...
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
+
+    def flush(self) -> int: ...
+
+
+@dataclass(slots=True)
+class ReplicaEnds:
+    """How far a follower has come, as it reported last."""
+
+    log_end_offset: int
+    flushed_end_offset: int
+
+
+class Partition:
+    """See the module's text. Roles: none -> leader or follower of an epoch -> ... -> failed (final)."""
+
+    def __init__(self, topic: str, partition: int, log: PartitionLog, *, node_id: int, high_watermark: int = 0) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.log = log
+        self.node_id = node_id
+        self.key: TopicPartition = (topic, partition)
+        self.is_leader = False
+        self.leader_id = -1
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start_offset = 0
+        self.partition_epoch = 0
+        self.replicas: tuple[int, ...] = ()
+        self.in_sync_replicas: frozenset[int] = frozenset()
+        self.failure: StorageError | None = None
+        self._followers: dict[int, ReplicaEnds] = {}
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        """Exclusive end of what every in-sync replica has. Never moves back within a leader epoch.
+
+        Invariant: log_start_offset <= high_watermark <= log_end_offset.
+        """
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # roles
+
+    def become_leader(
+        self, *, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], in_sync_replicas: Sequence[int]
+    ) -> bool:
+        """Lead from `leader_epoch` on, or take new replicas within it; returns whether the epoch is a new one."""
+        if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
+            return False  # an update that was overtaken
+        is_new = leader_epoch > self.leader_epoch or not self.is_leader
+        if is_new:
+            self.leader_epoch_start_offset = self.log.log_end_offset
+            self._followers = {}
+        self.is_leader = True
+        self.leader_id = self.node_id
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.replicas = tuple(replicas)
+        self.in_sync_replicas = frozenset(in_sync_replicas)
+        for replica in self.replicas:
+            if replica != self.node_id:
+                self._followers.setdefault(replica, ReplicaEnds(0, 0))
+        self._maybe_advance_high_watermark()
+        return is_new
+
+    def become_follower(self, *, leader_id: int, leader_epoch: int, partition_epoch: int) -> bool:
+        """Follow `leader_id` (-1: none yet); returns whether anything changed."""
+        if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
+            return False
+        changed = self.is_leader or leader_epoch > self.leader_epoch
+        self.is_leader = False
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self._followers = {}
+        return changed
+
+    def retire(self) -> None:
+        """The topic is deleted: acknowledge nothing any more."""
+        self.is_leader = False
+        self.leader_id = -1
+        self._followers = {}
+
+    def fail(self, error: BaseException) -> StorageError:
+        """The disk failed under the partition: refuse everything from here on; returns the error that is answered."""
+        if self.failure is None:
+            self.failure = StorageError(
+                f"broker {self.node_id}, {self}: its log failed and is offline ({error}): "
+                "check the disk, then restart the broker"
+            )
+            self.failure.__cause__ = error
+        return self.failure
+
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Raise unless this replica leads and the caller's view of the epoch, if given, is the same (KIP-320)."""
+        if self.failure is not None:
+            raise self.failure
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpochError(
+                    f"broker {self.node_id}, {self}: leader epoch {current_leader_epoch} is older than "
+                    f"{self.leader_epoch}: refresh the metadata"
+                )
+            raise UnknownLeaderEpochError(
+                f"broker {self.node_id}, {self}: leader epoch {current_leader_epoch} is newer than "
+                f"{self.leader_epoch}, which this broker knows: try again"
+            )
+        if not self.is_leader:
+            raise NotLeaderOrFollowerError(
+                f"broker {self.node_id} is not the leader of {self} (leader {self.leader_id}, epoch "
+                f"{self.leader_epoch}): refresh the metadata"
+            )
+
+    # writing
+
+    def append(
+        self, records: Buffer, *, acks: int, now_ms: int, batches: list[tuple[int, BatchHeader]] | None = None
+    ) -> AppendInfo:
+        """Append as leader. A failed write fails the partition; a full disk or bad records only raise."""
+        self.check_leader()
+        if acks == ACKS_ALL:
+            self.check_min_in_sync_replicas()
+        try:
+            info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, batches=batches)
+        except DiskFullError:
+            raise
+        except StorageError as error:
+            raise self.fail(error) from error
+        self._maybe_advance_high_watermark()
+        return info
+
+    def check_min_in_sync_replicas(self) -> None:
+        """Raise `NotEnoughReplicasError` if an acks=all write could not be held by enough replicas."""
+        wanted = self.effective_min_in_sync_replicas
+        if len(self.in_sync_replicas) < wanted:
+            raise NotEnoughReplicasError(
+                f"broker {self.node_id}, {self}: {len(self.in_sync_replicas)} in-sync replicas are fewer than "
+                f"min.insync.replicas={wanted}: wait for a replica to catch up"
+            )
+
+    @property
+    def effective_min_in_sync_replicas(self) -> int:
+        """min.insync.replicas, but never more than there are replicas."""
+        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
+
+    @property
+    def flushes_before_ack(self) -> bool:
+        """Whether acknowledgments wait for fsync."""
+        return self.log.config.flush_policy is FlushPolicy.ACK
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether an acknowledgment may wait for a flush that has not happened."""
+        return self.flushes_before_ack and self.log.flushed_end_offset < self.log.log_end_offset
+
+    def acknowledged_end(self, acks: int) -> int:
+        """Exclusive end of what may be acknowledged to a producer that asked for `acks`."""
+        if acks == ACKS_ALL:
+            return self.high_watermark
+        return self._own_end()
+
+    def durability(self, acks: int) -> Durability:
+        """What an acknowledgment for `acks` promises."""
+        if acks == ACKS_NONE:
+            return Durability.NONE
+        if acks == ACKS_LEADER:
+            return Durability.LEADER_FSYNC if self.flushes_before_ack else Durability.LEADER_MEMORY
+        return Durability.QUORUM_FSYNC if self.flushes_before_ack else Durability.QUORUM_MEMORY
+
+    def on_flushed(self) -> bool:
+        """The log's flushed end may have moved; returns whether the high watermark did."""
+        return self._maybe_advance_high_watermark()
+
+    def on_follower_ends(self, replica: int, leader_epoch: int, ends: ReplicaEnds) -> bool:
+        """A follower reported its ends; returns whether the high watermark moved. Reports of another epoch are void."""
+        if not self.is_leader or leader_epoch != self.leader_epoch or replica not in self._followers:
+            return False
+        self._followers[replica] = ends
+        return self._maybe_advance_high_watermark()
+
+    def _own_end(self) -> int:
+        return self.log.flushed_end_offset if self.flushes_before_ack else self.log.log_end_offset
+
+    def _maybe_advance_high_watermark(self) -> bool:
+        if not self.is_leader or self.failure is not None:
+            return False
+        if len(self.in_sync_replicas) < self.effective_min_in_sync_replicas:
+            return False
+        flushed = self.flushes_before_ack
+        end = self._own_end()
+        for replica in self.in_sync_replicas:
+            if replica != self.node_id:
+                ends = self._followers[replica]
+                end = min(end, ends.flushed_end_offset if flushed else ends.log_end_offset)
+        if end <= self.high_watermark:
+            return False
+        self.high_watermark = end
+        return True
+
+    # reading
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive end of what a read_committed reader may see: below it no transaction is open."""
+        unstable = self.log.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def visible_end(self, *, read_committed: bool) -> int:
+        """Exclusive end of what a consumer may read."""
+        return self.last_stable_offset if read_committed else self.high_watermark
+
+    def latest_offset(self, *, read_committed: bool) -> int:
+        """The visible end for clients that ask for the latest offset.
+
+        Raises `OffsetNotAvailableError` until a new leader's high watermark has reached the start of its epoch: before
+        that it might answer less than its predecessor did (KIP-207).
+        """
+        if self.high_watermark < self.leader_epoch_start_offset:
+            raise OffsetNotAvailableError(
+                f"broker {self.node_id}, {self}: the high watermark {self.high_watermark} has not reached the start "
+                f"{self.leader_epoch_start_offset} of leader epoch {self.leader_epoch}: try again"
+            )
+        return self.visible_end(read_committed=read_committed)
+
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """(epoch, end offset) where a reader's history leaves this log's, None if it does not (KIP-320, KIP-595)."""
+        if last_fetched_epoch == NO_EPOCH:
+            return None
+        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
+        if epoch < last_fetched_epoch or end_offset < fetch_offset:
+            return epoch, end_offset
+        return None
+
+    def read(self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one_batch: bool = True) -> ReadResult:
+        """Whole batches from the one that contains `offset`, below the visible end.
+
+        Raises `OffsetOutOfRangeError` outside of [log start, log end]; between the visible end and the log end the
+        result is empty.
+        """
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"broker {self.node_id}, {self}: offset {offset} is outside of "
+                f"[{self.log.log_start_offset}, {self.log.log_end_offset}]: seek to an offset that exists"
+            )
+        end_offset = self.visible_end(read_committed=read_committed)
+        try:
+            return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one_batch=at_least_one_batch)
+        except StorageError as error:
+            raise self.fail(error) from error
+
+
+def check_acks(acks: int) -> None:
+    """Raise `InvalidRequiredAcksError` unless `acks` is 0, 1 or -1 (all)."""
+    if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+        raise InvalidRequiredAcksError(f"acks={acks} is not valid: use 0, 1 or -1 (all)")
+
+
+def wait_error(partition: Partition, leader_epoch: int) -> KraftlogError | None:
+    """Why a write of `leader_epoch` can no longer be acknowledged, None while it can."""
+    if partition.failure is not None:
+        return partition.failure
+    if not partition.is_leader or partition.leader_epoch != leader_epoch:
+        return NotLeaderOrFollowerError(
+            f"broker {partition.node_id} lost the leadership of {partition} before the write was acknowledged: "
+            "refresh the metadata and send it again"
+        )
+    return None

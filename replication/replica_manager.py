@@ -1,0 +1,393 @@
+"""The partitions of one broker: made and removed as the metadata say, appended to, read, flushed, and waited for.
+
+Metadata updates are applied one after the other by one task, because making logs is blocking work; `image` is the last
+one that is fully applied, so that no client learns from this broker of a partition that it cannot serve yet.
+
+Used from one event loop. Blocking work (fsync, making and deleting logs) runs in the executor.
+"""
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from kraftlog.kraft.image import RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from kraftlog.logstore import AppendInfo, Log, LogConfig, LogDir
+from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, StorageError, UnknownTopicOrPartitionError
+from kraftlog.proto.names import display
+from kraftlog.proto.records import BatchHeader
+from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock
+from kraftlog.replication.delayed import DelayedProduce, PendingWrite
+from kraftlog.replication.flusher import Flusher
+from kraftlog.replication.loop_timers import LoopTimers
+from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.purgatory import DelayedOperation, Purgatory
+from kraftlog.replication.timer import TimerEntry
+
+logger = logging.getLogger("kraftlog.replication")
+
+Listener = Callable[[TopicPartition], None]
+LeadershipListener = Callable[[Partition], None]
+
+
+class ReplicaManager:
+    """See the module's text. Call `start` first and `stop` at the end."""
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        log_dir: LogDir,
+        clock: Clock,
+        executor: BlockingExecutor,
+        topic_defaults: Mapping[str, str],
+        on_leadership: LeadershipListener,
+        on_storage_failure: Callable[[StorageError], None],
+    ) -> None:
+        """`on_leadership` is called when a partition has begun to lead an epoch or has ceased to lead;
+        `on_storage_failure` once, when the log directory has failed and every partition of it is offline."""
+        self.node_id = node_id
+        self.clock = clock
+        self.timers = LoopTimers(clock)
+        self.produce_purgatory: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.fetch_purgatory: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.image = MetadataImage()
+        """The last metadata image whose partitions are all here."""
+        self.failure: StorageError | None = None
+        """Why the log directory is offline, None while it works."""
+        self._log_dir = log_dir
+        self._executor = executor
+        self._topic_defaults = dict(topic_defaults)
+        self._on_leadership = on_leadership
+        self._on_storage_failure = on_storage_failure
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._topic_ids: dict[TopicPartition, bytes] = {}
+        self._flushers: dict[TopicPartition, Flusher] = {}
+        self._flush_timers: dict[TopicPartition, TimerEntry] = {}
+        self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
+        self._updates: deque[tuple[MetadataDelta, MetadataImage]] = deque()
+        self._applying: asyncio.Task[None] | None = None
+        self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._is_stopped = False
+
+    # metadata
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Called by the quorum in offset order; the work follows soon, see `wait_applied`."""
+        if self._is_stopped:
+            return
+        self._updates.append((delta, image))
+        if self._applying is None:
+            self._applying = asyncio.get_running_loop().create_task(self._apply_updates())
+
+    async def wait_applied(self, offset: int) -> None:
+        """Return when the metadata up to `offset` have taken effect here."""
+        if self.image.offset >= offset:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._applied_waiters.append((offset, waiter))
+        await waiter
+
+    async def _apply_updates(self) -> None:
+        try:
+            while self._updates:
+                delta, image = self._updates.popleft()
+                try:
+                    await self._apply(delta, image)
+                except StorageError as error:
+                    self.fail(error)
+                self.image = image
+                self._release_waiters()
+        finally:
+            self._applying = None
+
+    def _release_waiters(self) -> None:
+        left: list[tuple[int, asyncio.Future[None]]] = []
+        for offset, waiter in self._applied_waiters:
+            if offset > self.image.offset:
+                left.append((offset, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+        self._applied_waiters = left
+
+    async def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for topic in delta.deleted_topics:
+            await self._remove_topic(topic)
+        changes = [
+            (topic, partition)
+            for topic in (*delta.created_topics, *delta.changed_topics)
+            for partition in delta.changed_partitions(topic)
+        ]
+        missing = [
+            (topic, partition.partition)
+            for topic, partition in changes
+            if self.node_id in partition.replicas and (topic.name, partition.partition) not in self._partitions
+        ]
+        await self._make_partitions(missing, image)
+        for topic, partition in changes:
+            self._take_role(topic, partition)
+        for (resource, name), _ in delta.changed_configs.items():
+            if resource == RESOURCE_TOPIC and name in image.topics:
+                self._reconfigure(image.topics[name], image)
+
+    async def _make_partitions(self, missing: Sequence[tuple[TopicImage, int]], image: MetadataImage) -> None:
+        """Open or create the logs in the executor, then put the partitions in place."""
+        if not missing or self.failure is not None:
+            return
+        wanted = [(topic, number, self.log_config(topic.name, image)) for topic, number in missing]
+
+        def make() -> list[Log]:
+            return [self._make_log(topic, number, config) for topic, number, config in wanted]
+
+        logs = await self._executor.run(make)
+        for (topic, number, _), log in zip(wanted, logs, strict=True):
+            self._add(topic, number, log)
+
+    def _make_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
+        """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced."""
+        key = (topic.name, number)
+        log = self._log_dir.logs.get(key)
+        if log is not None and log.topic_id not in (topic.topic_id, None):
+            logger.warning("%s-%d: the log on disk is of topic id %s, deleted meanwhile", *key, log.topic_id)
+            self._log_dir.delete_log(*key)
+            log = None
+        if log is None:
+            return self._log_dir.create_log(topic.name, number, topic.topic_id, config)
+        log.update_config(config)
+        return log
+
+    def _add(self, topic: TopicImage, number: int, log: Log) -> None:
+        partition = Partition(
+            topic.name,
+            number,
+            log,
+            node_id=self.node_id,
+            high_watermark=self._log_dir.high_watermark(topic.name, number),
+        )
+        self._partitions[partition.key] = partition
+        self._topic_ids[partition.key] = topic.topic_id
+        self._flushers[partition.key] = Flusher(
+            log,
+            self._executor,
+            on_flushed=lambda: self._on_flushed(partition),
+            on_failed=self.fail,
+        )
+
+    def _take_role(self, topic: TopicImage, image: PartitionImage) -> None:
+        partition = self._partitions.get((topic.name, image.partition))
+        if partition is None:
+            return
+        if image.leader_id == self.node_id:
+            changed = partition.become_leader(
+                leader_epoch=image.leader_epoch,
+                partition_epoch=image.partition_epoch,
+                replicas=image.replicas,
+                in_sync_replicas=image.in_sync_replicas,
+            )
+            if partition.needs_flush:
+                self._flushers[partition.key].request()
+        else:
+            changed = partition.become_follower(
+                leader_id=image.leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
+            )
+        if changed:
+            self._progressed(partition.key)
+            self._on_leadership(partition)
+
+    async def _remove_topic(self, topic: TopicImage) -> None:
+        keys = [(topic.name, number) for number in topic.partitions if (topic.name, number) in self._partitions]
+        for key in keys:
+            partition = self._partitions.pop(key)
+            self._topic_ids.pop(key)
+            partition.retire()
+            self._cancel_flush_timer(key)
+            self._progressed(key)
+            self.produce_purgatory.complete_all(key)
+            self.fetch_purgatory.complete_all(key)
+            self._on_leadership(partition)
+        for key in keys:
+            await self._flushers.pop(key).close()
+
+        def delete() -> None:
+            for name, number in keys:
+                self._log_dir.delete_log(name, number)
+
+        if keys:
+            await self._executor.run(delete)
+
+    def _reconfigure(self, topic: TopicImage, image: MetadataImage) -> None:
+        config = self.log_config(topic.name, image)
+        for number in topic.partitions:
+            partition = self._partitions.get((topic.name, number))
+            if partition is not None:
+                self._log_dir.logs[partition.key].update_config(config)
+
+    def log_config(self, topic: str, image: MetadataImage | None = None) -> LogConfig:
+        """The topic's configs over this node's defaults."""
+        image = image or self.image
+        return LogConfig.from_configs({**self._topic_defaults, **image.configs(RESOURCE_TOPIC, topic)})
+
+    # partitions
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """The replica on this broker. Raises `UnknownTopicOrPartitionError` or `NotLeaderOrFollowerError`."""
+        found = self._partitions.get((topic, partition))
+        if found is not None:
+            return found
+        image = self.image.partition(topic, partition)
+        if image is not None:
+            raise NotLeaderOrFollowerError(
+                f"broker {self.node_id} has no replica of {topic}-{partition} (leader {image.leader_id}): "
+                "refresh the metadata"
+            )
+        if topic in self.image.topics:
+            count = len(self.image.topics[topic].partitions)
+            raise UnknownTopicOrPartitionError(
+                f"broker {self.node_id}: topic {topic} has {count} partitions, no partition {partition}"
+            )
+        raise UnknownTopicOrPartitionError(
+            f"broker {self.node_id}: topic {display(topic)} does not exist: create it first (kraftctl topic create)"
+        )
+
+    def leader(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
+        """As `partition`, and it leads in the epoch that the caller knows."""
+        found = self.partition(topic, partition)
+        found.check_leader(current_leader_epoch)
+        return found
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """All replicas of this broker."""
+        return self._partitions
+
+    # writing
+
+    def append(
+        self,
+        partition: Partition,
+        records: Buffer,
+        *,
+        acks: int,
+        batches: list[tuple[int, BatchHeader]] | None = None,
+    ) -> AppendInfo:
+        """Append at the leader and begin to make it durable. Not acknowledged yet: see `acknowledge`."""
+        high_watermark = partition.high_watermark
+        info = partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), batches=batches)
+        if partition.needs_flush:
+            self._flushers[partition.key].request()
+        elif not partition.flushes_before_ack:
+            self._schedule_flush(partition)
+        if partition.high_watermark != high_watermark:
+            self._progressed(partition.key)
+        return info
+
+    def acknowledge(self, writes: Sequence[PendingWrite], *, timeout_ms: float, completed: Callable[[], None]) -> None:
+        """Call `completed` once, when every write is acknowledged, failed or timed out; perhaps at once."""
+        operation = DelayedProduce(writes, now_ms=self.clock.monotonic_ms(), timeout_ms=timeout_ms, completed=completed)
+        try:
+            self.produce_purgatory.try_complete_else_watch(operation, [write.partition.key for write in writes])
+        except KraftlogError as error:
+            for write in writes:
+                write.refuse(error)
+            operation.force_complete()
+
+    async def wait_committed(self, partition: Partition, leader_epoch: int, end_offset: int) -> None:
+        """Return when the high watermark has reached `end_offset`; raise when it never will in that epoch."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        write = PendingWrite(partition, leader_epoch, end_offset, acks=-1)
+
+        def completed() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.acknowledge([write], timeout_ms=math.inf, completed=completed)
+        await done
+        if write.error is not None:
+            raise write.error
+
+    # flushing
+
+    def _on_flushed(self, partition: Partition) -> None:
+        self._cancel_flush_timer(partition.key)
+        if partition.on_flushed() or partition.flushes_before_ack:
+            self._progressed(partition.key)
+
+    def _schedule_flush(self, partition: Partition) -> None:
+        """`flush.policy=interval`: flush after `flush.messages` records or `flush.ms`, whichever comes first."""
+        config = partition.log.config
+        if partition.log.log_end_offset - partition.log.flushed_end_offset >= config.flush_messages:
+            self._flushers[partition.key].request()
+        elif partition.key not in self._flush_timers:
+            self._flush_timers[partition.key] = self.timers.add(
+                self.clock.monotonic_ms() + config.flush_ms, lambda _now: self._flush_due(partition.key)
+            )
+
+    def _flush_due(self, key: TopicPartition) -> None:
+        self._flush_timers.pop(key, None)
+        flusher = self._flushers.get(key)
+        if flusher is not None:
+            flusher.request()
+
+    def _cancel_flush_timer(self, key: TopicPartition) -> None:
+        entry = self._flush_timers.pop(key, None)
+        if entry is not None:
+            self.timers.cancel(entry)
+
+    def fail(self, error: Exception) -> None:
+        """The log directory failed: all of its partitions go offline, and no waiting write is acknowledged."""
+        if self.failure is not None:
+            return
+        self.failure = error if isinstance(error, StorageError) else StorageError(f"{self._log_dir.path}: {error}")
+        logger.critical("the log directory %s failed and is offline", self._log_dir.path, exc_info=error)
+        for partition in self._partitions.values():
+            partition.fail(error)
+        for key in list(self._partitions):
+            self._progressed(key)
+        self._on_storage_failure(self.failure)
+
+    # waiting
+
+    def subscribe(self, key: TopicPartition, listener: Listener) -> None:
+        """Call `listener(key)` whenever more of the partition can be read, or its role or state changed."""
+        self._listeners.setdefault(key, {})[listener] = None
+
+    def unsubscribe(self, key: TopicPartition, listener: Listener) -> None:
+        """End a subscription; nothing to do if there is none."""
+        listeners = self._listeners.get(key)
+        if listeners is not None:
+            listeners.pop(listener, None)
+            if not listeners:
+                del self._listeners[key]
+
+    def wait_for_data(self, operation: DelayedOperation, keys: Sequence[TopicPartition]) -> None:
+        """Park a fetch until it can complete."""
+        self.fetch_purgatory.try_complete_else_watch(operation, keys)
+
+    def _progressed(self, key: TopicPartition) -> None:
+        """The high watermark, the flushed end, the role or the state of a partition changed."""
+        self.produce_purgatory.check_and_complete(key)
+        self.fetch_purgatory.check_and_complete(key)
+        for listener in tuple(self._listeners.get(key, ())):
+            listener(key)
+
+    # the end
+
+    async def stop(self) -> None:
+        """Take no more updates, answer what waits, and let running flushes end. The log directory is the caller's."""
+        self._is_stopped = True
+        self._updates.clear()
+        if self._applying is not None:
+            await asyncio.wait((self._applying,))
+        for flusher in list(self._flushers.values()):
+            await flusher.close()
+        for key in list(self._partitions):
+            self.produce_purgatory.complete_all(key)
+            self.fetch_purgatory.complete_all(key)
+        for _, waiter in self._applied_waiters:
+            waiter.cancel()
+        self.timers.close()
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """What `replication-offset-checkpoint` should hold."""
+        return {key: partition.high_watermark for key, partition in self._partitions.items()}

@@ -1,0 +1,176 @@
+"""Administration: topics, configs, and the cluster itself."""
+
+from collections.abc import Mapping
+
+from kraftlog import __version__
+from kraftlog.kraft.image import NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC, BrokerImage
+from kraftlog.logstore import TOPIC_CONFIGS
+from kraftlog.proto.admin_pb2 import (
+    ClusterNode,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceDescription,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeTopicsRequest,
+    DescribeTopicsResponse,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+)
+from kraftlog.proto.errors import ErrorCode, InvalidRequestError, KraftlogError, ResourceNotFoundError, error_for
+from kraftlog.proto.names import display, is_internal_topic
+from kraftlog.proto.seams import CallContext
+from kraftlog.replication.replica_manager import ReplicaManager
+from kraftlog.server.apis.metadata import topic_of
+from kraftlog.server.apis.quorum import Quorum
+
+SOURCE_DEFAULT = "default"
+SOURCE_BROKER = "broker"
+SOURCE_TOPIC = "topic"
+
+
+class AdminHandler:
+    """Answers admin requests. A change is answered when it is committed and has taken effect on this broker.
+
+    Used from one event loop.
+    """
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        quorum: Quorum,
+        *,
+        cluster_id: str,
+        topic_defaults: Mapping[str, str],
+        broker_configs: Mapping[str, ConfigEntry],
+    ) -> None:
+        self._replicas = replicas
+        self._quorum = quorum
+        self._cluster_id = cluster_id
+        self._topic_defaults = topic_defaults
+        self._broker_configs = broker_configs
+
+    async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
+        """Each topic succeeds or fails by itself."""
+        response = await self._quorum.create_topics(request)
+        await self._replicas.wait_applied(self._quorum.image.offset)
+        return response
+
+    async def create_topic(
+        self, name: str, *, num_partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] = {}
+    ) -> None:
+        """Create one topic from within the broker, internal ones too; nothing to do if it exists."""
+        topic = NewTopic(
+            name=name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
+        )
+        response = await self._quorum.create_topics(
+            CreateTopicsRequest(topics=[topic]), allow_internal=is_internal_topic(name)
+        )
+        await self._replicas.wait_applied(self._quorum.image.offset)
+        result = response.topics[0]
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise error_for(result.error_code, result.error_message)
+
+    async def delete_topics(self, request: DeleteTopicsRequest, context: CallContext) -> DeleteTopicsResponse:
+        """Each topic succeeds or fails by itself."""
+        response = await self._quorum.delete_topics(request)
+        await self._replicas.wait_applied(self._quorum.image.offset)
+        return response
+
+    async def describe_topics(self, request: DescribeTopicsRequest, context: CallContext) -> DescribeTopicsResponse:
+        """The named topics in the order of the request; all by name if none is named."""
+        names = list(request.names) or list(self._replicas.image.topics)
+        return DescribeTopicsResponse(topics=[self._describe_topic(name) for name in names])
+
+    def _describe_topic(self, name: str) -> TopicDescription:
+        image = self._replicas.image
+        try:
+            topic = topic_of(image, name)
+        except KraftlogError as error:
+            return TopicDescription(name=name, error_code=int(error.code), error_message=error.message)
+        return TopicDescription(
+            name=name,
+            topic_id=topic.topic_id,
+            internal=is_internal_topic(name),
+            partitions=[
+                PartitionDescription(
+                    partition=partition.partition,
+                    leader_id=partition.leader_id,
+                    leader_epoch=partition.leader_epoch,
+                    replicas=partition.replicas,
+                    in_sync_replicas=partition.in_sync_replicas,
+                    partition_epoch=partition.partition_epoch,
+                )
+                for partition in topic.partitions.values()
+            ],
+            configs=dict(image.configs(RESOURCE_TOPIC, name)),
+        )
+
+    async def describe_configs(self, request: DescribeConfigsRequest, context: CallContext) -> DescribeConfigsResponse:
+        """What holds for each resource and where it comes from."""
+        return DescribeConfigsResponse(resources=[self._describe_config(resource) for resource in request.resources])
+
+    def _describe_config(self, resource: ConfigResource) -> ConfigResourceDescription:
+        try:
+            entries = self._config_entries(resource)
+        except KraftlogError as error:
+            return ConfigResourceDescription(resource=resource, error_code=int(error.code), error_message=error.message)
+        return ConfigResourceDescription(resource=resource, entries=entries)
+
+    def _config_entries(self, resource: ConfigResource) -> list[ConfigEntry]:
+        if resource.type == RESOURCE_TOPIC:
+            topic_of(self._replicas.image, resource.name)
+            return self._topic_entries(self._replicas.image.configs(RESOURCE_TOPIC, resource.name))
+        if resource.type == RESOURCE_BROKER:
+            if resource.name not in ("", str(self._replicas.node_id)):
+                raise ResourceNotFoundError(
+                    f"broker {display(resource.name)} does not answer here: ask that broker, this is "
+                    f"{self._replicas.node_id}"
+                )
+            return [self._broker_configs[key] for key in sorted(self._broker_configs)]
+        raise InvalidRequestError(f"config resource type {resource.type} is not known: use 2 (topic) or 4 (broker)")
+
+    def _topic_entries(self, own: Mapping[str, str]) -> list[ConfigEntry]:
+        entries: list[ConfigEntry] = []
+        for name in sorted(TOPIC_CONFIGS):
+            known = TOPIC_CONFIGS[name]
+            value, source = known.default, SOURCE_DEFAULT
+            if name in self._topic_defaults:
+                value, source = self._topic_defaults[name], SOURCE_BROKER
+            if name in own:
+                value, source = own[name], SOURCE_TOPIC
+            entries.append(ConfigEntry(name=name, value=value, source=source, documentation=known.documentation))
+        return entries
+
+    async def describe_cluster(self, request: DescribeClusterRequest, context: CallContext) -> DescribeClusterResponse:
+        """The nodes and the state of the metadata log."""
+        quorum = self._quorum
+        leader_id = quorum.leader_id
+        return DescribeClusterResponse(
+            cluster_id=self._cluster_id,
+            controller_id=NO_LEADER if leader_id is None else leader_id,
+            nodes=[_cluster_node(broker, leader_id) for broker in self._replicas.image.brokers.values()],
+            metadata_log_end_offset=quorum.log_end_offset,
+            metadata_high_watermark=quorum.high_watermark,
+            metadata_leader_epoch=quorum.metadata_leader_epoch,
+            version=__version__,
+        )
+
+
+def _cluster_node(broker: BrokerImage, controller_id: int | None) -> ClusterNode:
+    return ClusterNode(
+        node_id=broker.node_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        fenced=broker.is_fenced,
+        broker_epoch=broker.broker_epoch,
+        roles=["broker", "controller"] if broker.node_id == controller_id else ["broker"],
+    )

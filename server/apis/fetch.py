@@ -1,0 +1,251 @@
+"""Fetching: one-off long polls and streams, over the same look at a partition.
+
+A unary fetch ends by the broker's deadline (`max_wait_ms`); a stream is described in `fetch_session`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from kraftlog.proto.errors import InvalidRequestError, KraftlogError
+from kraftlog.proto.hotpath import (
+    AbortedTransaction,
+    FetchChunk,
+    FetchRequest,
+    PartitionChunk,
+    decode_fetch_control,
+    encode,
+)
+from kraftlog.proto.records import iter_headers
+from kraftlog.proto.seams import Buffer, CallContext, Clock, Stream
+from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.purgatory import DelayedOperation
+from kraftlog.replication.replica_manager import ReplicaManager
+from kraftlog.server.apis.fetch_session import (
+    READ_COMMITTED,
+    FetchSession,
+    PartitionRead,
+    StreamPosition,
+)
+from kraftlog.server.apis.lifecycle import Lifecycle
+
+MAX_WAIT_MS = 300_000  # a longer poll would outlive every proxy on the way; the client polls again
+
+
+class FetchHandler:
+    """Answers fetch requests. Used from one event loop."""
+
+    def __init__(self, replicas: ReplicaManager, clock: Clock, lifecycle: Lifecycle, *, max_message_bytes: int) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self.lifecycle = lifecycle
+        self._max_message_bytes = max_message_bytes
+
+    async def fetch(self, request: FetchRequest, context: CallContext) -> FetchChunk:
+        """One message: at least `min_bytes` if they come within `max_wait_ms`, else what there is."""
+        check_fetch(request)
+        done: asyncio.Future[FetchChunk] = asyncio.get_running_loop().create_future()
+        operation = _DelayedFetch(self, request, self._clock.monotonic_ms(), self._max_message_bytes, done)
+        keys = [(position.topic, position.partition) for position in request.partitions]
+        with self.lifecycle.on_stopping(operation.force_complete):
+            self._replicas.wait_for_data(operation, keys)
+            return await done
+
+    async def fetch_stream(self, stream: Stream, context: CallContext) -> None:
+        """Serve one fetch stream until the client ends it."""
+        first = await stream.receive()
+        if first is None:
+            return
+        control = decode_fetch_control(first)
+        if control.params is None:
+            raise InvalidRequestError("the first message of a fetch stream must set params")
+        check_fetch(control.params)
+        session = FetchSession(control.params, max_message_bytes=self._max_message_bytes)
+        await _FetchStream(self, self._replicas, self._clock, stream, session).run(first)
+
+    def read(
+        self, position: StreamPosition, max_bytes: int, at_least_one_batch: bool, *, read_committed: bool
+    ) -> PartitionRead:
+        """Look at one partition. Errors are codes in the chunk."""
+        topic, number = position.key
+        chunk = PartitionChunk(topic=topic, partition=number, generation=position.generation, diverging_epoch=-1)
+        chunk.next_offset = position.fetch_offset
+        try:
+            partition = self._replicas.leader(topic, number, position.current_leader_epoch)
+            _describe(chunk, partition)
+            diverging = partition.diverging_epoch(position.last_fetched_epoch, position.fetch_offset)
+            if diverging is not None:
+                chunk.diverging_epoch, chunk.diverging_end_offset = diverging
+                return PartitionRead(chunk, 0, chunk.high_watermark, is_final=True)
+            return _read_records(chunk, partition, position, max_bytes, at_least_one_batch, read_committed)
+        except KraftlogError as error:
+            chunk.error_code = int(error.code)
+            chunk.error_message = error.message
+            return PartitionRead(chunk, 0, 0, is_final=True)
+
+
+def check_fetch(request: FetchRequest) -> None:
+    """Raise `InvalidRequestError` for parameters that make no sense."""
+    if request.max_wait_ms > MAX_WAIT_MS:
+        raise InvalidRequestError(f"max_wait_ms={request.max_wait_ms} exceeds the maximum {MAX_WAIT_MS}")
+    if request.isolation_level not in (0, READ_COMMITTED):
+        raise InvalidRequestError(f"isolation_level={request.isolation_level} is not valid: use 0 or 1")
+
+
+def _describe(chunk: PartitionChunk, partition: Partition) -> None:
+    chunk.high_watermark = partition.high_watermark
+    chunk.last_stable_offset = partition.last_stable_offset
+    chunk.log_start_offset = partition.log.log_start_offset
+
+
+def _read_records(
+    chunk: PartitionChunk,
+    partition: Partition,
+    position: StreamPosition,
+    max_bytes: int,
+    at_least_one_batch: bool,
+    read_committed: bool,
+) -> PartitionRead:
+    visible_end = partition.visible_end(read_committed=read_committed)
+    if position.is_finished(position.fetch_offset):
+        return PartitionRead(chunk, 0, visible_end)
+    found = partition.read(
+        position.fetch_offset, max_bytes, read_committed=read_committed, at_least_one_batch=at_least_one_batch
+    )
+    records, next_offset = found.records, found.next_offset
+    if 0 < position.end_offset < next_offset:
+        records, next_offset = cut_at(records, position.end_offset, next_offset)
+    chunk.records = records
+    chunk.next_offset = next_offset
+    if read_committed and len(records):
+        chunk.aborted_transactions = [
+            AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in partition.log.aborted_transactions(position.fetch_offset, next_offset)
+        ]
+    return PartitionRead(chunk, len(records), visible_end)
+
+
+def cut_at(records: Buffer, end_offset: int, next_offset: int) -> tuple[Buffer, int]:
+    """Batches up to the one that contains `end_offset - 1`; the rest is beyond what was asked for."""
+    for position, header in iter_headers(records):
+        if header.base_offset >= end_offset:
+            return memoryview(records)[:position], header.base_offset
+    return records, next_offset
+
+
+class _DelayedFetch(DelayedOperation):
+    """A unary fetch that waits for `min_bytes`."""
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        request: FetchRequest,
+        now_ms: float,
+        max_message_bytes: int,
+        done: "asyncio.Future[FetchChunk]",
+    ) -> None:
+        super().__init__(now_ms + request.max_wait_ms)
+        self._handler = handler
+        self._positions = [StreamPosition.of(position) for position in request.partitions]
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes or max_message_bytes, max_message_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._done = done
+
+    def try_complete(self) -> bool:
+        found = self._read()
+        enough = sum(read.size_bytes for read in found) >= self._min_bytes
+        if not (enough or not found or any(read.is_final for read in found)):
+            return False
+        return self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self._done.done():
+            self._done.set_result(FetchChunk(partitions=[read.chunk for read in self._read()]))
+
+    def _read(self) -> Sequence[PartitionRead]:
+        found: list[PartitionRead] = []
+        size_bytes = 0
+        for position in self._positions:
+            room = max(0, min(position.max_bytes, self._max_bytes - size_bytes))
+            read = self._handler.read(position, room, size_bytes == 0, read_committed=self._read_committed)
+            size_bytes += read.size_bytes
+            found.append(read)
+        return found
+
+
+class _FetchStream:
+    """Drives one session: controls in, messages out, partitions watched."""
+
+    def __init__(
+        self, handler: FetchHandler, replicas: ReplicaManager, clock: Clock, stream: Stream, session: FetchSession
+    ) -> None:
+        self._handler = handler
+        self._replicas = replicas
+        self._clock = clock
+        self._stream = stream
+        self._session = session
+        self._watched: set[TopicPartition] = set()
+        self._wake = asyncio.Event()
+        self._is_finished = False
+
+    async def run(self, first: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        self._control(first)
+        receiver = loop.create_task(self._receive())
+        sender = loop.create_task(self._send())
+        tasks = [receiver, sender]
+        try:
+            with self._handler.lifecycle.on_stopping(self._wake.set):
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            self._watch(frozenset())
+        for error in results:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _receive(self) -> None:
+        while (message := await self._stream.receive()) is not None:
+            self._control(message)
+
+    def _control(self, message: bytes) -> None:
+        self._session.control(decode_fetch_control(message))
+        self._watch(self._session.keys)
+        self._wake.set()
+
+    def _watch(self, keys: frozenset[TopicPartition]) -> None:
+        for key in sorted(self._watched - keys):
+            self._replicas.unsubscribe(key, self._on_progress)
+        for key in sorted(keys - self._watched):
+            self._replicas.subscribe(key, self._on_progress)
+        self._watched = set(keys)
+
+    def _on_progress(self, key: TopicPartition) -> None:
+        if self._session.data_available(key):
+            self._wake.set()
+
+    def _read(self, position: StreamPosition, max_bytes: int, at_least_one_batch: bool) -> PartitionRead:
+        return self._handler.read(position, max_bytes, at_least_one_batch, read_committed=self._session.read_committed)
+
+    async def _send(self) -> None:
+        lifecycle = self._handler.lifecycle
+        while not lifecycle.is_stopping:
+            chunk = self._session.poll(self._read, self._clock.monotonic_ms())
+            if chunk is not None:
+                await self._stream.send(encode(chunk))
+                continue
+            self._wake.clear()
+            await self._wait(self._session.next_deadline_ms)
+        raise lifecycle.refusal()
+
+    async def _wait(self, deadline_ms: float | None) -> None:
+        if deadline_ms is None:
+            await self._wake.wait()
+            return
+        timer = self._replicas.timers.add(deadline_ms, lambda _now: self._wake.set())
+        try:
+            await self._wake.wait()
+        finally:
+            self._replicas.timers.cancel(timer)

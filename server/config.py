@@ -1,0 +1,257 @@
+"""The configuration of a node: Kafka's keys of `server.properties`, parsed and checked in one place.
+
+`NodeConfig.from_properties` takes the strings of the file. Defaults of topic configs have broker-wide keys as in Kafka
+(`log.retention.ms` for `retention.ms`); they are collected in `topic_defaults` under their topic names.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown
+from kraftlog.proto.errors import InvalidConfigError
+
+T = TypeVar("T")
+
+MAX_INT = 2**31 - 1
+MAX_NODE_ID = MAX_INT
+MAX_LISTENER_LENGTH = 1024
+
+TOPIC_DEFAULT_KEYS: Mapping[str, str] = {
+    "compression.type": "compression.type",
+    "flush.policy": "flush.policy",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.roll.ms": "segment.ms",
+    "log.segment.bytes": "segment.bytes",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "message.max.bytes": "max.message.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+    "validate.records": "validate.records",
+}
+"""Broker key -> the topic config whose default it sets."""
+
+_COARSE_UNITS: Mapping[str, tuple[str, int]] = {
+    "log.retention.minutes": ("log.retention.ms", 60_000),
+    "log.retention.hours": ("log.retention.ms", 3_600_000),
+    "log.roll.hours": ("log.roll.ms", 3_600_000),
+}
+"""Kafka's coarser spellings; the key in milliseconds wins."""
+
+_ALIASES: Mapping[str, str] = {"log.dir": "log.dirs", "broker.id": "node.id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One endpoint `NAME://host:port`; port 0 means the kernel's choice."""
+
+    name: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """`host:port` as the network seam takes it."""
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, key: str, text: str) -> "Listener":
+        """Parse `PLAINTEXT://host:port`; an IPv6 host is written in brackets."""
+        name, separator, rest = text.strip().partition("://")
+        host, colon, port = rest.rpartition(":")
+        if not separator or not colon or not name or len(text) > MAX_LISTENER_LENGTH:
+            raise InvalidConfigError(f"config {key}={text!r} is not a listener: write PLAINTEXT://host:port")
+        if name != "PLAINTEXT":
+            raise InvalidConfigError(f"config {key}={text!r}: protocol {name!r} is not supported: use PLAINTEXT")
+        return cls(name, host, parse_int(f"{key} (port)", port, minimum=0, maximum=65535))
+
+
+def _setting(key: str, default: T, parse: Callable[[str, str], T]) -> T:
+    """A dataclass field that is read from `key` by `parse(key, text)`."""
+    return field(default=default, metadata={"key": key, "parse": parse})
+
+
+def _integer(minimum: int, maximum: int = MAX_INT) -> Callable[[str, str], int]:
+    return lambda key, text: parse_int(key, text, minimum=minimum, maximum=maximum)
+
+
+def _text(key: str, text: str) -> str:
+    return text.strip()
+
+
+def _names(key: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _one_listener(key: str, text: str) -> Listener:
+    parts = _names(key, text)
+    if len(parts) != 1:
+        raise InvalidConfigError(f"config {key}={text!r} names {len(parts)} listeners: one serves all services")
+    return Listener.parse(key, parts[0])
+
+
+def _optional_listener(key: str, text: str) -> Listener | None:
+    return _one_listener(key, text) if text.strip() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What one node is told. Each field names its key of `server.properties` and explains it below."""
+
+    node_id: int = _setting("node.id", 1, _integer(0, MAX_NODE_ID))
+    """This node's number, unique in the cluster; also its broker id."""
+
+    process_roles: tuple[str, ...] = _setting("process.roles", ("broker", "controller"), _names)
+    """`broker`, `controller` or both."""
+
+    listener: Listener = _setting("listeners", Listener("PLAINTEXT", "127.0.0.1", 9092), _one_listener)  # noqa: RUF009 (immutable)
+    """Where the node listens. Host `0.0.0.0` or an empty one means every address; port 0 the kernel's choice."""
+
+    advertised_listener: Listener | None = _setting("advertised.listeners", None, _optional_listener)  # noqa: RUF009 (immutable)
+    """What clients are told; none: the listener's host (this machine's name for `0.0.0.0`) with the bound port."""
+
+    log_dirs: tuple[str, ...] = _setting("log.dirs", ("/tmp/kraftlog-logs",), _names)
+    """The formatted directory that holds the logs. Exactly one."""
+
+    controller_quorum_voters: str = _setting("controller.quorum.voters", "", _text)
+    """`id@host:port` of each voter, comma-separated; empty: this node alone."""
+
+    controller_quorum_bootstrap_servers: str = _setting("controller.quorum.bootstrap.servers", "", _text)
+    """`host:port` of controllers from which a node learns the voters; empty: none."""
+
+    rack: str = _setting("broker.rack", "", _text)
+    """Where the broker stands, for placement and for reads from the nearest replica; empty: unknown."""
+
+    num_partitions: int = _setting("num.partitions", 1, _integer(1))
+    """Partitions of a topic that is created without a number."""
+
+    default_replication_factor: int = _setting("default.replication.factor", -1, _integer(-1, 32767))
+    """Replicas of a topic that is created without a number; -1: min(3, brokers)."""
+
+    auto_create_topics_enable: bool = _setting("auto.create.topics.enable", False, parse_bool)
+    """Whether asking for the metadata of an unknown topic creates it. Kafka's default is true; a misspelt name then
+    makes a topic, so ours is false."""
+
+    offsets_topic_num_partitions: int = _setting("offsets.topic.num.partitions", 50, _integer(1))
+    """Partitions of `__consumer_offsets`; must not change once it exists."""
+
+    offsets_topic_replication_factor: int = _setting("offsets.topic.replication.factor", -1, _integer(-1, 32767))
+    """Replicas of `__consumer_offsets`; -1: min(3, brokers)."""
+
+    offsets_topic_segment_bytes: int = _setting("offsets.topic.segment.bytes", 104_857_600, _integer(1))
+    """Segment size of `__consumer_offsets`; small, because compaction works on closed segments."""
+
+    offsets_retention_minutes: int = _setting("offsets.retention.minutes", 10_080, _integer(1))
+    """How long committed offsets of an empty group live."""
+
+    offset_metadata_max_bytes: int = _setting("offset.metadata.max.bytes", 4096, _integer(0))
+    """Largest metadata string of a committed offset."""
+
+    group_min_session_timeout_ms: int = _setting("group.min.session.timeout.ms", 6_000, _integer(1))
+    """Shortest session timeout that a group member may ask for."""
+
+    group_max_session_timeout_ms: int = _setting("group.max.session.timeout.ms", 1_800_000, _integer(1))
+    """Longest session timeout that a group member may ask for."""
+
+    group_initial_rebalance_delay_ms: int = _setting("group.initial.rebalance.delay.ms", 100, _integer(0))
+    """How long an empty group waits for more members before its first rebalance. Kafka waits 3000 ms, which every
+    newcomer meets as a consumer that shows nothing for three seconds."""
+
+    group_max_size: int = _setting("group.max.size", 1_000, _integer(1))
+    """Most members of one group."""
+
+    replica_lag_time_max_ms: int = _setting("replica.lag.time.max.ms", 10_000, _integer(1))
+    """A follower that is behind for longer leaves the in-sync replicas."""
+
+    broker_heartbeat_interval_ms: int = _setting("broker.heartbeat.interval.ms", 500, _integer(1))
+    """Time between heartbeats of a broker to the controller."""
+
+    broker_session_timeout_ms: int = _setting("broker.session.timeout.ms", 3_000, _integer(1))
+    """A broker without heartbeats for longer is fenced."""
+
+    controller_quorum_election_timeout_ms: int = _setting("controller.quorum.election.timeout.ms", 1_000, _integer(1))
+    """A voter that hears no leader for this long (plus jitter) stands for election."""
+
+    fetch_max_bytes: int = _setting("fetch.max.bytes", 4 << 20, _integer(1024))
+    """Largest fetch message, unless a single batch is larger. A client that asks for more gets several messages, so
+    that one reader never holds more of the node's memory; Kafka allows 55 MiB."""
+
+    background_threads: int = _setting("background.threads", 4, _integer(1, 256))
+    """Threads for blocking work: fsync, validation of large batches, recovery."""
+
+    shutdown_grace_ms: int = _setting("controlled.shutdown.max.wait.ms", 5_000, _integer(0))
+    """How long a stop waits for running requests before it drops them."""
+
+    replica_high_watermark_checkpoint_interval_ms: int = _setting(
+        "replica.high.watermark.checkpoint.interval.ms", 5_000, _integer(1)
+    )
+    """Time between writes of `replication-offset-checkpoint`."""
+
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Defaults of topic configs that this file sets, by topic config name. No key of its own: see TOPIC_DEFAULT_KEYS."""
+
+    def __post_init__(self) -> None:
+        roles = set(self.process_roles)
+        if not roles or roles - {"broker", "controller"}:
+            raise InvalidConfigError(
+                f"config process.roles={','.join(self.process_roles)!r}: use broker, controller or broker,controller"
+            )
+        if len(self.log_dirs) != 1:
+            raise InvalidConfigError(f"config log.dirs names {len(self.log_dirs)} directories: name one")
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise InvalidConfigError(
+                f"config group.min.session.timeout.ms={self.group_min_session_timeout_ms} exceeds "
+                f"group.max.session.timeout.ms={self.group_max_session_timeout_ms}"
+            )
+        for key, factor in (
+            ("default.replication.factor", self.default_replication_factor),
+            ("offsets.topic.replication.factor", self.offsets_topic_replication_factor),
+        ):
+            if factor == 0:
+                raise InvalidConfigError(f"config {key}=0: use 1 or more, or -1 for min(3, brokers)")
+
+    @property
+    def log_dir(self) -> str:
+        """The only log directory."""
+        return self.log_dirs[0]
+
+    @classmethod
+    def from_properties(cls, pairs: Mapping[str, str]) -> "NodeConfig":
+        """Parse the strings of `server.properties`. Raises `InvalidConfigError` for an unknown key or a bad value."""
+        settings = {setting.metadata["key"]: setting for setting in dataclasses.fields(cls) if setting.metadata}
+        reject_unknown(pairs, [*settings, *TOPIC_DEFAULT_KEYS, *_COARSE_UNITS, *_ALIASES], "node configuration")
+        resolved = _resolve(pairs)
+        values = {
+            setting.name: setting.metadata["parse"](key, resolved[key])
+            for key, setting in settings.items()
+            if key in resolved
+        }
+        defaults = {topic: resolved[key].strip() for key, topic in TOPIC_DEFAULT_KEYS.items() if key in resolved}
+        return cls(**values, topic_defaults=defaults)
+
+
+def _resolve(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Aliases and coarse units replaced by the keys that are read."""
+    resolved = dict(pairs)
+    for alias, key in _ALIASES.items():
+        if alias in resolved:
+            value = resolved.pop(alias)
+            if resolved.setdefault(key, value) != value:
+                raise InvalidConfigError(f"config {alias}={value!r} contradicts {key}={resolved[key]!r}: keep one")
+    for coarse, (key, factor) in _COARSE_UNITS.items():
+        if coarse in resolved:
+            number = check_range(coarse, parse_int(coarse, resolved.pop(coarse)), minimum=-1)
+            resolved.setdefault(key, str(number * factor if number >= 0 else -1))
+    return resolved
