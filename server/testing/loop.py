@@ -3,7 +3,8 @@
 What makes a run a pure function of its inputs:
 
 - ready callbacks run first in, first out; timers by (time, order of `call_at`);
-- time moves only when nothing is ready, straight to the next timer;
+- time moves only when nothing is ready, straight to the next timer, in whole microseconds: a program that looks at its
+  clock when its timer fires and finds its deadline a rounding error away sees time move on when it sets the timer again;
 - tasks and futures hash by a serial number and not by their address, so that sets of them (`asyncio.wait`,
   `TaskGroup`, `all_tasks`) iterate in the same order in every process;
 - threads, sockets, signals and subprocesses are refused with a clear error.
@@ -21,6 +22,7 @@ import contextvars
 import gc
 import heapq
 import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -31,6 +33,8 @@ Ts = TypeVarTuple("Ts")
 
 START_SECONDS = 1_000.0  # not 0: a deadline must never be falsy by accident
 EVENTS_PER_INSTANT_MAX = 200_000  # more callbacks than this at one virtual instant is a spin
+TICKS_PER_SECOND = 1_000_000
+ROUNDING_TICKS = 0.001  # what floating-point arithmetic may add to a time that is meant to be a whole tick
 COMPACT_TIMERS_MIN = 128  # fewer cancelled timers than this are not worth a new heap
 
 _REFUSED = (
@@ -162,9 +166,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         after_event: Callable[[], None] | None = None,
         events_per_instant_max: int = EVENTS_PER_INSTANT_MAX,
     ) -> None:
+        self._now_ticks = round(START_SECONDS * TICKS_PER_SECOND)
         self._now = START_SECONDS
         self._queue: deque[tuple[asyncio.Handle, SimProcess | None]] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, SimProcess | None]] = []
+        self._timers: list[tuple[int, int, asyncio.TimerHandle, SimProcess | None]] = []
         self._cancelled_timers = 0
         self._serials = itertools.count(1)
         self._events_per_instant_max = events_per_instant_max
@@ -209,7 +214,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
+        when = self._now + max(delay, 0.0)
+        ticks = _ticks(when) if delay > 0 else self._now_ticks
+        if delay > 0 and ticks == self._now_ticks:
+            ticks += 1  # a delay below the clock's resolution is a delay all the same
+        return self._set_timer(ticks, when, callback, *args, context=context)
 
     def call_at(
         self,
@@ -218,10 +227,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
+        return self._set_timer(_ticks(when), when, callback, *args, context=context)
+
+    def _set_timer(
+        self,
+        ticks: int,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
         self._check_open()
         process = _process.get() if context is None else context.get(_process)
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, next(self._serials), timer, process))
+        heapq.heappush(self._timers, (ticks, next(self._serials), timer, process))
         setattr(timer, "_scheduled", True)  # noqa: B010 - so that its cancel() reports to _timer_handle_cancelled
         return timer
 
@@ -303,16 +322,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise DeadlockError(
                 f"nothing can happen any more at virtual time {self._now:.6f}; waiting tasks:\n{self.describe_tasks()}"
             )
-        when = self._timers[0][0]
-        if self.deadline is not None and when > self.deadline:
+        ticks = self._timers[0][0]
+        if self.deadline is not None and ticks > self.deadline * TICKS_PER_SECOND:
             raise RunawayError(f"not done at virtual time {self.deadline:.3f}; waiting tasks:\n{self.describe_tasks()}")
-        if when > self._now:
-            self._now = when
+        if ticks > self._now_ticks:
+            self._now_ticks = ticks
+            self._now = ticks / TICKS_PER_SECOND
             self._events_this_instant = 0
 
     def _take_due_timers(self) -> None:
         timers = self._timers
-        while timers and timers[0][0] <= self._now:
+        while timers and timers[0][0] <= self._now_ticks:
             _, _, timer, process = heapq.heappop(timers)
             setattr(timer, "_scheduled", False)  # noqa: B010 - a later cancel() has nothing to report
             if timer.cancelled():
@@ -355,7 +375,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 _NO_PROCESS = contextvars.Context()
 
 
-def _can_run(entry: tuple[float, int, asyncio.TimerHandle, SimProcess | None]) -> bool:
+def _ticks(when: float) -> int:
+    return math.ceil(when * TICKS_PER_SECOND - ROUNDING_TICKS)
+
+
+def _can_run(entry: tuple[int, int, asyncio.TimerHandle, SimProcess | None]) -> bool:
     _, _, timer, process = entry
     return not timer.cancelled() and (process is None or process.is_alive)
 

@@ -51,6 +51,21 @@ def test_timers_of_one_instant_run_in_the_order_in_which_they_were_set() -> None
     assert order == [-1, *range(50)]
 
 
+def test_a_timer_that_rounds_short_of_its_deadline_does_not_spin() -> None:
+    """`call_later(deadline - now)` may fire a rounding error early; set again, it fires after time has moved."""
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        deadline_ms = loop.time() * 1000 + 100.0000000001
+        wakes = 0
+        while loop.time() * 1000 < deadline_ms:
+            wakes += 1
+            await asyncio.sleep((deadline_ms - loop.time() * 1000) / 1000)
+        return wakes
+
+    assert run_virtual(main()) <= 2
+
+
 def test_asyncio_timeouts_and_wait_for_work_on_virtual_time() -> None:
     """`asyncio.timeout`, `wait_for`, `wait` and events need nothing but the loop's clock."""
 

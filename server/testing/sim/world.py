@@ -1,0 +1,294 @@
+"""One simulated cluster: the loop, the disk, the links, and the life of the node under the nemesis.
+
+The node is a `SimProcess` on a host of its own. It dies by power loss (what was not synced is lost or torn), by kill (the
+page cache lives), or stops in order; the world starts it again. Planted bugs come in through `NodeFactory`.
+"""
+
+import asyncio
+import logging
+import random
+import zlib
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kraftlog.logstore import format_log_dir
+from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random
+from kraftlog.server.config import NodeConfig
+from kraftlog.server.node import Node
+from kraftlog.testing.clock import SimClock
+from kraftlog.testing.executor import SimExecutor
+from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
+from kraftlog.testing.loop import SimProcess, SimTask, VirtualLoop
+from kraftlog.testing.network import LinkConfig, SimNetwork
+from kraftlog.testing.randomness import SeedSource
+from kraftlog.testing.sim.durable import DurableLogs
+from kraftlog.testing.sim.history import History
+from kraftlog.testing.sim.trace import Trace
+from kraftlog.testing.sim.wire import WireChecks
+
+LOG_DIR = "/data"
+NODE_HOST = "node-1"
+NODE_ADDRESS = "node-1:9092"
+CLUSTER_ID = "simulated-cluster"
+
+
+class RunningNode(Protocol):
+    """The part of `kraftlog.server.node.Node` that the world drives."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class NodeFactory(Protocol):
+    """Makes a node from its seams; the default is `Node` itself."""
+
+    def __call__(
+        self,
+        config: NodeConfig,
+        *,
+        clock: Clock,
+        random: Random,
+        fs: SimFileSystem,
+        network: Network,
+        executor: BlockingExecutor,
+    ) -> RunningNode: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened to the node."""
+
+    power_losses: int = 0
+    kills: int = 0
+    stops: int = 0
+    starts: int = 0
+    torn_operations: int = 0
+
+
+@dataclass(slots=True)
+class _Life:
+    """One life of the node's process."""
+
+    process: SimProcess
+    node: RunningNode
+    starting: SimTask[None]
+    is_stopping: bool = False
+    problems: list[str] = field(default_factory=list)
+
+
+class World:
+    """See the module's docstring. Used from its own virtual loop."""
+
+    def __init__(
+        self,
+        seeds: SeedSource,
+        trace: Trace,
+        *,
+        node_config: Mapping[str, str],
+        node_factory: NodeFactory = Node,
+        link_config: LinkConfig | None = None,
+        is_user_topic: Callable[[str], bool],
+    ) -> None:
+        self.seeds = seeds
+        self.trace = trace
+        self.loop = VirtualLoop(after_event=self._after_event)
+        self.loop.set_exception_handler(self._on_loop_error)
+        self.history = History()
+        self.fs = SimFileSystem(on_power_loss=self._on_power_loss)
+        self.durable = DurableLogs(self.fs, LOG_DIR)
+        self.network = SimNetwork(self.loop, seeds.stream("network"), link_config)
+        self.network.on_event = self.note
+        self.network.taps.append(self._trace_message)
+        self.network.taps.append(WireChecks(self.history, self.durable, is_user_topic))
+        self.clock = SimClock(self.loop)
+        self.counters = Counters()
+        self.address = NODE_ADDRESS
+        self._node_config = dict(node_config)
+        self._node_factory = node_factory
+        self._disk_random = seeds.stream("disk")
+        self._life: _Life | None = None
+        self._graves: list[SimProcess] = []
+        self._power_is_lost = False
+        self._down_ms = 0.0
+
+    # --- the node
+
+    def format(self) -> None:
+        """Lay out an empty log directory, durably."""
+        self.fs.mkdir(LOG_DIR)
+        self.fs.fsync_dir("/")
+        format_log_dir(LOG_DIR, self.fs, cluster_id=CLUSTER_ID, node_id=1, directory_id="simulated-directory")
+
+    @property
+    def node(self) -> RunningNode | None:
+        """The node, while its process lives."""
+        return self._life.node if self._life is not None else None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the node has started and is not stopping."""
+        life = self._life
+        return life is not None and life.starting.done() and not life.is_stopping
+
+    def start_node(self) -> None:
+        """Begin a new life of the node; nothing to do if one is running."""
+        if self._life is not None:
+            return
+        self.counters.starts += 1
+        name = f"{NODE_HOST}#{self.counters.starts}"
+        self.note(f"start {name}")
+        process = SimProcess(name)
+        pairs = {
+            "node.id": "1",
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://{NODE_ADDRESS}",
+            "log.dirs": LOG_DIR,
+            **self._node_config,
+        }
+        node = self._node_factory(
+            NodeConfig.from_properties(pairs),
+            clock=self.clock,
+            random=self.seeds.stream(name),
+            fs=self.fs,
+            network=self.network.host(NODE_HOST),
+            executor=SimExecutor(self.loop, self.seeds.stream(f"{name}/executor")),
+        )
+        starting = self.loop.spawn(process, node.start(), name=f"start {name}")
+        self._life = _Life(process, node, starting)
+        starting.add_done_callback(self._on_started)
+
+    def _on_started(self, starting: "asyncio.Task[None]") -> None:
+        life = self._life
+        if life is None or life.starting is not starting or starting.cancelled():
+            return
+        error = starting.exception()
+        if error is None:
+            self.note(f"ready {life.process.name}")
+        elif not isinstance(error, SimulatedPowerLoss):
+            self.history.violate("START", f"{life.process.name} did not start: {type(error).__name__}: {error}")
+
+    def lose_power(self, down_ms: float) -> None:
+        """The node's machine dies now and comes back after `down_ms`."""
+        if self._life is None:
+            return
+        self.counters.power_losses += 1
+        self.note("power loss")
+        self._die()
+        self.fs.crash(self._disk_random)
+        self.durable.forget()
+        self._restart_later(down_ms)
+
+    def lose_power_in_operation(self, operations: int, down_ms: float) -> None:
+        """Lose power at the disk operation after `operations` more."""
+        if self._life is not None:
+            self._down_ms = down_ms
+            self.fs.stop_after(operations)
+
+    def kill_node(self, down_ms: float) -> None:
+        """kill -9: what was written is kept by the operating system."""
+        if self._life is None:
+            return
+        self.counters.kills += 1
+        self.note("kill")
+        self._die()
+        self.fs.kill()
+        self._restart_later(down_ms)
+
+    async def stop_node(self, down_ms: float) -> None:
+        """An orderly stop; a crash on the way is possible."""
+        life = self._life
+        if life is None or not self.is_up or life.starting.exception() is not None:
+            return
+        self.counters.stops += 1
+        self.note("stop")
+        life.is_stopping = True
+        stopping = self.loop.spawn(life.process, life.node.stop(), name=f"stop {life.process.name}")
+        await asyncio.wait([stopping], timeout=120)
+        if self._life is not life:
+            return
+        if not stopping.done():
+            self.history.violate("STOP", f"{life.process.name} did not stop within 120 s")
+            return
+        error = stopping.exception()
+        if error is not None:
+            self.history.violate("STOP", f"{life.process.name} did not stop in order: {type(error).__name__}: {error}")
+        self.note("stopped")
+        self._die()
+        self.fs.kill()
+        self._restart_later(down_ms)
+
+    def _die(self) -> None:
+        life = self._life
+        assert life is not None
+        self._life = None
+        self._power_is_lost = False
+        self.fs.stop_after(None)
+        self.loop.kill(life.process)
+        self.network.crash(NODE_HOST)
+        self._graves.append(life.process)
+
+    def _restart_later(self, down_ms: float) -> None:
+        self.loop.call_later(down_ms / 1000, self.start_node)
+
+    def _on_power_loss(self) -> None:
+        self._power_is_lost = True
+
+    # --- clients
+
+    def spawn_client(self, process: SimProcess, work: Coroutine[Any, Any, None], *, name: str) -> SimTask[None]:
+        """Run a client's task in its process; an exception that leaves it is a violation."""
+        task = self.loop.spawn(process, work, name=name)
+        task.add_done_callback(self._on_client_done)
+        return task
+
+    def _on_client_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self.history.violate("CLIENT", f"{task.get_name()} failed: {type(error).__name__}: {error}")
+
+    # --- observation
+
+    def note(self, line: str) -> None:
+        """Add a line to the trace, with the virtual time."""
+        self.trace.add(f"{self.loop.time():.6f} {line}")
+
+    def _trace_message(
+        self, source: str, target: str, method: str, *, is_request: bool, message: bytes, call_id: int
+    ) -> None:
+        arrow = "->" if is_request else "<-"
+        name = method.rpartition("/")[2]
+        self.note(f"{source} {arrow} {target} {name} #{call_id} {len(message)} {zlib.crc32(message):08x}")
+
+    def _after_event(self) -> None:
+        if self._power_is_lost:
+            self.counters.torn_operations += 1
+            self.lose_power(self._down_ms)
+        if self.history.violation is not None:
+            raise self.history.violation
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback or an unobserved task failed. In a living process that is a bug of the program under test."""
+        error = context.get("exception")
+        source = context.get("task") or context.get("future")
+        process = getattr(source, "process", None)
+        if isinstance(error, SimulatedPowerLoss) or (process is not None and not process.is_alive):
+            return
+        detail = f"{context.get('message')}: {type(error).__name__}: {error}"
+        self.history.violate("ERROR", detail)
+        logging.getLogger("kraftlog.testing.sim").error("%s", detail, exc_info=error)
+
+    # --- the end
+
+    def bury_the_dead(self) -> None:
+        """After the run: let go of all that dead processes left behind."""
+        for process in self._graves:
+            process.bury()
+        self._graves.clear()
+
+
+def choose(randomness: random.Random, weights: Mapping[str, float]) -> str:
+    """One key, drawn by weight."""
+    return randomness.choices(list(weights), list(weights.values()))[0]
