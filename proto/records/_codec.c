@@ -7,6 +7,7 @@
  *     _codec_python.h   error classes, bytes-like arguments, growable memory
  *     _codec_append.h   RecordAppender
  *     _codec_record.h   Record, decode_records, validate_records
+ *     _codec_arrow.h    to and from Arrow's buffers
  *
  * One translation unit, because every call between the parts is worth inlining.
  */
@@ -16,6 +17,8 @@
 #include "_codec_crc.h"
 #include "_codec_record.h"
 #include "_codec_snappy.h"
+
+#include "_codec_arrow.h"
 
 static PyObject *py_crc32c(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
 {
@@ -158,6 +161,24 @@ static PyTypeObject RecordType = {
     .tp_getset = record_attributes,
 };
 
+static PyTypeObject MemoryType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kraftlog.proto.records._codec.Memory",
+    .tp_basicsize = sizeof(Memory),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)memory_dealloc,
+    .tp_as_buffer = &memory_buffer,
+};
+
+static PyTypeObject ColumnsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "kraftlog.proto.records._codec.ArrowColumns",
+    .tp_doc = "ArrowColumns(key, value, offset, timestamp, timestampType, headers): which columns to collect.",
+    .tp_basicsize = sizeof(ArrowColumns),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = columns_new,
+    .tp_dealloc = (destructor)columns_dealloc,
+    .tp_methods = columns_methods,
+};
+
 #define FASTCALL(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
 
 static PyMethodDef module_methods[] = {
@@ -168,6 +189,8 @@ static PyMethodDef module_methods[] = {
     {"snappy_decompress", FASTCALL(py_snappy_decompress), NULL},
     {"validate_records", FASTCALL(validate_records), NULL},
     {"decode_records", FASTCALL(decode_records), NULL},
+    {"append_columns", FASTCALL(append_columns), NULL},
+    {"partition_column", FASTCALL(partition_column), NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -193,10 +216,11 @@ static int import_errors(void)
 PyMODINIT_FUNC PyInit__codec(void)
 {
     crc_init();
-    if (import_errors() < 0 || PyType_Ready(&SourceType) < 0) return NULL;
+    if (import_errors() < 0 || PyType_Ready(&SourceType) < 0 || PyType_Ready(&MemoryType) < 0) return NULL;
     PyObject *module = PyModule_Create(&module_definition);
     if (!module) return NULL;
     if (PyModule_AddType(module, &AppenderType) < 0 || PyModule_AddType(module, &RecordType) < 0 ||
+        PyModule_AddType(module, &ColumnsType) < 0 ||
         PyModule_AddStringConstant(module, "NAME", "c") < 0) {
         Py_DECREF(module);
         return NULL;

@@ -14,6 +14,8 @@ typedef struct {
     Py_ssize_t exports; /* buffers of the section that Python holds; while there are any it must not move */
 } Appender;
 
+static PyTypeObject AppenderType;
+
 /* A header given from Python. `key` points into the str object, which `headers` of the caller keeps alive. */
 typedef struct {
     const char *key;

@@ -167,6 +167,17 @@ class RecordAppender:
 
         Raises `InvalidTimestampError` below -1, `RecordTooLargeError` only above what the format can express (2 GiB).
         """
+        self._commit(timestamp_ms, self.encode(timestamp_ms, key, value, headers))
+        return HEADER_BYTES + len(self._section)
+
+    def encode(
+        self,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str | Buffer, Buffer | None]],
+    ) -> bytes:
+        """The bytes that `append` would add for the same arguments."""
         if not -1 <= timestamp_ms <= MAX_TIMESTAMP:
             raise InvalidTimestampError(f"timestamp {timestamp_ms} ms is out of range: give -1 (none) or more")
         count = self.record_count
@@ -181,15 +192,33 @@ class RecordAppender:
         size = len(body)
         if size > MAX_RECORD_BYTES:
             raise RecordTooLargeError(f"record of {size} bytes exceeds {MAX_RECORD_BYTES}, the format's limit")
-        section = self._section
-        section += UNSIGNED[size << 1] if size < _SMALL else encode_zigzag(size)
-        section += body
-        if not count:
+        return b"%b%b" % (UNSIGNED[size << 1] if size < _SMALL else encode_zigzag(size), body)
+
+    def _commit(self, timestamp_ms: int, encoded: bytes) -> None:
+        self._section += encoded
+        if not self.record_count:
             self.base_timestamp = self.max_timestamp = timestamp_ms
         elif timestamp_ms > self.max_timestamp:
             self.max_timestamp = timestamp_ms
-        self.record_count = count + 1
-        return HEADER_BYTES + len(section)
+        self.record_count += 1
+
+    def append_within(
+        self,
+        max_bytes: int,
+        timestamp_ms: int,
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str | Buffer, Buffer | None]],
+    ) -> bool:
+        """Append unless the batch would pass `max_bytes`; `RecordTooLargeError` if the record alone would."""
+        encoded = self.encode(timestamp_ms, key, value, headers)
+        total = HEADER_BYTES + len(self._section) + len(encoded)
+        if total > max_bytes:
+            if self.record_count:
+                return False
+            raise RecordTooLargeError(f"batch of {total} bytes exceeds max_batch_bytes={max_bytes}")
+        self._commit(timestamp_ms, encoded)
+        return True
 
     def section(self) -> bytes:
         """The records so far, uncompressed."""
@@ -199,14 +228,17 @@ class RecordAppender:
 def _blob(data: Buffer | None) -> bytes:
     if data is None:
         return b"\x01"
-    size = memoryview(data).nbytes if type(data) is not bytes else len(data)
+    if type(data) is not bytes:
+        data = bytes(memoryview(data))  # a number or str is an error, not a size
+    size = len(data)
     return b"%b%b" % (UNSIGNED[size << 1] if size < _SMALL else encode_zigzag(size), data)
 
 
-def _encode_headers(headers: Sequence[tuple[str, Buffer | None]]) -> bytes:
+def _encode_headers(headers: Sequence[tuple[str | Buffer, Buffer | None]]) -> bytes:
+    """Header keys are str from users and UTF-8 bytes from Arrow columns."""
     parts = [encode_zigzag(len(headers))]
     for key, value in headers:
-        parts += (_blob(key.encode()), _blob(value))
+        parts += (_blob(key.encode() if isinstance(key, str) else key), _blob(value))
     return b"".join(parts)
 
 
@@ -224,19 +256,23 @@ def validate_records(
     Offset deltas must be 0, 1, 2 ... if `is_consecutive`, else ascend and not pass `last_offset_delta`.
     """
     largest = -1
-    expected = 0
-    for delta, timestamp_delta, key, _, _ in _walk(section, record_count, last_offset_delta):
-        timestamp = base_timestamp + timestamp_delta
-        if not _INT64_MIN <= timestamp <= _INT64_MAX:
-            raise InvalidRecordError(f"record {delta}: timestamp {timestamp} does not fit in 64 bits")
-        if is_consecutive and delta != expected:
-            raise InvalidRecordError(f"record {expected}: offset delta is {delta}")
+    for index, fields in enumerate(walk(section, record_count, last_offset_delta)):
+        delta, timestamp_delta, key, _, _ = fields
+        timestamp = record_timestamp(base_timestamp, timestamp_delta, delta)
+        if is_consecutive and delta != index:
+            raise InvalidRecordError(f"record {index}: offset delta is {delta}")
         if require_keys and key is None:
-            raise InvalidRecordError(f"record {delta}: compacted topics need a key")
-        if timestamp > largest or not expected:
+            raise InvalidRecordError(f"record {index}: compacted topics need a key")
+        if timestamp > largest or not index:
             largest = timestamp
-        expected += 1
     return largest
+
+
+def record_timestamp(base_timestamp: int, timestamp_delta: int, offset_delta: int) -> int:
+    timestamp = base_timestamp + timestamp_delta
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise InvalidRecordError(f"record {offset_delta}: timestamp {timestamp} does not fit in 64 bits")
+    return timestamp
 
 
 def decode_records(
@@ -255,27 +291,28 @@ def decode_records(
 ) -> list[Record]:
     """The records of a decompressed section from `min_offset` on.
 
-    `append_time` is every record's timestamp if given. The whole section is checked, also what is skipped.
+    `append_time` is every record's timestamp if given. The whole section is checked, also what is skipped. Header keys
+    that are not UTF-8 get replacement characters, as in Kafka.
     """
     records: list[Record] = []
-    for delta, timestamp_delta, key, value, headers in _walk(section, record_count, last_offset_delta):
-        timestamp = base_timestamp + timestamp_delta
-        if not _INT64_MIN <= timestamp <= _INT64_MAX:
-            raise InvalidRecordError(f"record {delta}: timestamp {timestamp} does not fit in 64 bits")
+    for delta, timestamp_delta, key, value, raw_headers in walk(section, record_count, last_offset_delta):
+        timestamp = record_timestamp(base_timestamp, timestamp_delta, delta)
         offset = base_offset + delta
         if offset < min_offset:
             continue
         if append_time is not None:
             timestamp = append_time
+        headers = tuple((name.decode("utf-8", "replace"), content) for name, content in raw_headers)
         records.append(Record(topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch))
     return records
 
 
-Fields = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
+RawHeader = tuple[bytes, bytes | None]
+Fields = tuple[int, int, bytes | None, bytes | None, tuple[RawHeader, ...]]
 """offset delta, timestamp delta, key, value, headers"""
 
 
-def _walk(section: Buffer, record_count: int, last_offset_delta: int) -> Iterator[Fields]:
+def walk(section: Buffer, record_count: int, last_offset_delta: int) -> Iterator[Fields]:
     """The records of a section in order; raises `InvalidRecordError` where it departs from the format.
 
     Varints of one byte are read in line, because nearly all are; IndexError means that one lies past the end.
@@ -314,7 +351,7 @@ def _walk(section: Buffer, record_count: int, last_offset_delta: int) -> Iterato
             key, position = _read_blob(data, position, stop)
             value, position = _read_blob(data, position, stop)
             if data[position] == 0 and position + 1 == stop:
-                headers: tuple[Header, ...] = ()
+                headers: tuple[RawHeader, ...] = ()
                 position = stop
             else:
                 headers, position = _read_headers(data, position, stop)
@@ -344,16 +381,16 @@ def _read_blob(data: bytes, position: int, stop: int) -> tuple[bytes | None, int
     return data[position : position + size], position + size
 
 
-def _read_headers(data: bytes, position: int, stop: int) -> tuple[tuple[Header, ...], int]:
-    """(headers, next position). Keys that are not UTF-8 get replacement characters, as in Kafka."""
+def _read_headers(data: bytes, position: int, stop: int) -> tuple[tuple[RawHeader, ...], int]:
+    """(headers with their keys as bytes, next position)."""
     count, position = read_zigzag(data, position, stop, 32)
     if not 0 <= count <= (stop - position) // 2:
         raise ValueError(f"{count} headers do not fit in {stop - position} bytes")
-    headers: list[Header] = []
+    headers: list[RawHeader] = []
     for _ in range(count):
         key, position = _read_blob(data, position, stop)
         if key is None:
             raise ValueError("a header without a key")
         value, position = _read_blob(data, position, stop)
-        headers.append((key.decode("utf-8", "replace"), value))
+        headers.append((key, value))
     return tuple(headers), position

@@ -9,8 +9,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
-from kraftlog.proto.records import _reference
-
 Buffer = bytes | bytearray | memoryview
 
 
@@ -24,6 +22,26 @@ class Codec(Protocol):
 
     @property
     def Record(self) -> type[Any]: ...
+
+    @property
+    def ArrowColumns(self) -> type[Any]: ...
+
+    def append_columns(
+        self,
+        appender: Any,
+        row: int,
+        end_row: int,
+        max_bytes: int,
+        timestamps: Any,
+        key: Any,
+        value: Any,
+        header_ends: Any,
+        header_key: Any,
+        header_value: Any,
+        /,
+    ) -> int: ...
+
+    def partition_column(self, length: int, keys: Any, partition_count: int, /) -> Any: ...
 
     def crc32c(self, data: Buffer, value: int = 0, /) -> int: ...
 
@@ -63,9 +81,8 @@ class Codec(Protocol):
 
 def load(name: str) -> Codec:
     """The twin "c" or "python"; ImportError if the C twin was not built."""
-    if name == "python":
-        return cast(Codec, _reference)
-    return cast(Codec, importlib.import_module("kraftlog.proto.records._codec"))
+    module = "_python" if name == "python" else "_codec"
+    return cast(Codec, importlib.import_module(f"kraftlog.proto.records.{module}"))
 
 
 def _choose() -> Codec:

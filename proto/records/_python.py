@@ -1,0 +1,29 @@
+"""The pure-Python twin as one module, with the names that `_codec` has."""
+
+from kraftlog.proto.records._reference import (
+    NAME,
+    Record,
+    RecordAppender,
+    crc32c,
+    decode_records,
+    murmur2,
+    snappy_compress,
+    snappy_decompress,
+    validate_records,
+)
+from kraftlog.proto.records._reference_arrow import ArrowColumns, append_columns, partition_column
+
+__all__ = [
+    "NAME",
+    "ArrowColumns",
+    "Record",
+    "RecordAppender",
+    "append_columns",
+    "crc32c",
+    "decode_records",
+    "murmur2",
+    "partition_column",
+    "snappy_compress",
+    "snappy_decompress",
+    "validate_records",
+]
