@@ -10,6 +10,7 @@ Errors come back as the classes of `kraftlog.proto.errors`. A handler's error tr
 
 import asyncio
 import os
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ MAX_MESSAGE_BYTES = 68 * 1024 * 1024  # a produce window (64 MiB) or a fetch ans
 INITIAL_RECONNECT_BACKOFF_MS = 50  # gRPC's own 1 s would double the outage of a restarted node
 MAX_RECONNECT_BACKOFF_MS = 1_000
 CONNECT_TIMEOUT_MS = 5_000  # of one attempt; an address that swallows packets fails after this
+
+
+_channels: "weakref.WeakSet[GrpcChannel]" = weakref.WeakSet()
 
 
 class GrpcConnector:
@@ -70,6 +74,7 @@ class GrpcChannel:
         self._channel: grpc.aio.Channel | None = None
         self._owner: tuple[int, int] | None = None
         self._stubs: dict[str, Callable[..., Awaitable[Any]]] = {}
+        _channels.add(self)
 
     async def unary(self, method: str, request: Payload, *, timeout_ms: float) -> bytes:
         channel = self._open()
@@ -167,6 +172,13 @@ class GrpcStream:
         return _error_of(code, details or "", metadata, self._address, self._method, None)
 
 
+async def close_channels_of_this_loop() -> None:
+    """Disconnect every channel that the running loop uses; they connect again on next use. For forking."""
+    here = _here()
+    for channel in [channel for channel in _channels if channel._owner == here]:
+        await channel.close()
+
+
 def _here() -> tuple[int, int]:
     return os.getpid(), id(asyncio.get_running_loop())
 
@@ -230,7 +242,7 @@ def _error_code(metadata: Any) -> int | None:
 
 def _never_connected(details: str) -> bool:
     lowered = details.lower()
-    return "connect to" in lowered or "resolution" in lowered or "resolve" in lowered or "connections to all" in lowered
+    return any(text in lowered for text in ("connect to", "resolv", "name resolution", "connections to all"))
 
 
 def _short(details: str, limit: int = 200) -> str:

@@ -1,0 +1,160 @@
+"""The event loop behind the synchronous clients: one daemon thread per process.
+
+Forking: gRPC cannot be used in a child while its threads run in the parent at the moment of the fork. So before a fork
+the loop closes its channels (their calls fail with `NetworkError` and are retried, as after any lost connection) and
+stands still until the fork is done. The child starts a loop of its own at first use.
+"""
+
+import asyncio
+import atexit
+import concurrent.futures
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from kraftlog.proto.errors import IllegalStateError, RequestTimedOutError
+
+log = logging.getLogger("kraftlog.sdk")
+
+T = TypeVar("T")
+
+WAIT_SLICE_S = 0.1  # a blocked main thread looks at signals so often
+QUIESCE_TIMEOUT_S = 2.0  # how long a fork waits for the loop to close its channels
+STOP_TIMEOUT_S = 2.0
+
+
+class ForkAware(Protocol):
+    """A client that lives in a process with a background loop."""
+
+    def after_fork_in_child(self) -> None:
+        """Forget what belongs to the parent. Called in the child, where only the forking thread lives."""
+        ...
+
+
+class BackgroundLoop:
+    """An event loop in a thread. Its methods may be called from any other thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="kraftlog", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        self.loop.call_soon_threadsafe(callback, *args)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for it, in slices, so that Ctrl-C gets through.
+
+        `timeout_s` is a last resort for work that bounds itself: then it is cancelled and `RequestTimedOutError` raised.
+        """
+        if self.is_own_thread():
+            work.close()
+            raise IllegalStateError("a blocking call inside of a callback of the event loop would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            while True:
+                slice_s = WAIT_SLICE_S if deadline is None else min(WAIT_SLICE_S, deadline - time.monotonic())
+                try:
+                    return future.result(max(0.0, slice_s))
+                except concurrent.futures.TimeoutError:
+                    if future.done():
+                        raise
+                    if slice_s <= 0:
+                        raise RequestTimedOutError(f"no result within {timeout_s} s") from None
+        finally:
+            if not future.done():
+                future.cancel()
+
+    def stop(self) -> None:
+        """End the thread; what still runs is dropped."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(STOP_TIMEOUT_S)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    # -- forking
+
+    def hold(self, release: threading.Event) -> bool:
+        """Close every channel, then keep the thread in one place until `release` is set. Whether it worked in time."""
+        held = threading.Event()
+
+        async def close_and_wait() -> None:
+            transport = sys.modules.get("kraftlog.sdk.transport")
+            if transport is not None:
+                await transport.close_channels_of_this_loop()
+            held.set()
+            release.wait()
+
+        asyncio.run_coroutine_threadsafe(close_and_wait(), self.loop)
+        return held.wait(QUIESCE_TIMEOUT_S)
+
+
+_lock = threading.Lock()
+_current: BackgroundLoop | None = None
+_release: threading.Event | None = None
+_clients: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def background_loop() -> BackgroundLoop:
+    """The loop of this process, started at first use."""
+    global _current
+    with _lock:
+        if _current is None:
+            _current = BackgroundLoop()
+        return _current
+
+
+def register_client(client: ForkAware) -> None:
+    """Have `client` told in the child when this process forks."""
+    _clients.add(client)
+
+
+def _before_fork() -> None:
+    global _release
+    _lock.acquire()
+    if _current is not None and not _current.is_own_thread():
+        _release = threading.Event()
+        if not _current.hold(_release):
+            log.warning("fork while kraftlog's event loop is busy: clients in the child may not work")
+
+
+def _after_fork_in_parent() -> None:
+    global _release
+    if _release is not None:
+        _release.set()
+        _release = None
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _current, _lock, _release
+    _current = None
+    _release = None
+    _lock = threading.Lock()
+    for client in list(_clients):
+        client.after_fork_in_child()
+
+
+def _at_exit() -> None:
+    global _current
+    with _lock:
+        current, _current = _current, None
+    if current is not None:
+        current.stop()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)  # registered first, so that it runs after the clients' own exit handlers

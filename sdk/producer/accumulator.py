@@ -1,0 +1,434 @@
+"""Records that wait to be acknowledged: batches per partition, their memory, order and sequence numbers.
+
+A plain object without I/O: it is told the time and what brokers answered, and says which batch may be sent next. Every
+method needs the caller to hold `lock`, except those that say otherwise.
+
+Order and duplicates (idempotent producers):
+- A batch gets its sequence when it is first sent and is sent again with the same identity (producer id, epoch,
+  sequence) while its outcome is unknown, so that a broker that has it recognises it.
+- After a failed attempt the partition *recovers*: nothing more is sent until all batches under way are answered; then
+  they are sent again in their first order.
+- A batch that is refused as out of order with no earlier batch unsettled is known not to be in the log (the broker
+  looks for duplicates first). Only then the epoch is raised (locally, as Kafka's client does for producers without a
+  transactional id) and the partition's batches are numbered from 0 again. Other partitions take the raised epoch when
+  they have no batch with an older one left (KAFKA-12152).
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kraftlog.proto.errors import KraftlogError, RequestTimedOutError
+from kraftlog.proto.records import NO_SEQUENCE, CompressionType
+from kraftlog.sdk.producer.batch import ProducerBatch
+
+RESERVE_STEP_BYTES = 16 * 1024  # memory is taken in such steps, so that `send` does not count every record
+MAX_PRODUCER_EPOCH = 32_767
+SEQUENCE_MASK = 0x7FFF_FFFF  # sequences wrap from 2^31 - 1 to 0
+
+
+class PartitionQueue:
+    """One partition's batches. Caller holds the accumulator's lock."""
+
+    __slots__ = (
+        "accumulator",
+        "batch_limit",
+        "compression",
+        "in_flight",
+        "is_recovering",
+        "needs_new_epoch",
+        "next_sequence",
+        "node_id",
+        "open",
+        "partition",
+        "producer_epoch",
+        "producer_id",
+        "retry_at_ms",
+        "topic",
+        "waiting",
+    )
+
+    def __init__(self, accumulator: "Accumulator", topic: str, partition: int) -> None:
+        self.accumulator = accumulator
+        self.topic = topic
+        self.partition = partition
+        self.compression = CompressionType.NONE
+        self.batch_limit = accumulator.batch_size
+        """Size that a batch of more than one record does not exceed."""
+        self.open: ProducerBatch | None = None
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.node_id = -1
+        """Where the batches under way were sent."""
+        self.is_recovering = False
+        self.needs_new_epoch = False
+        self.retry_at_ms = 0.0
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.next_sequence = 0
+
+    def depth(self) -> int:
+        """Batches that are not settled."""
+        return len(self.waiting) + len(self.in_flight) + (self.open is not None)
+
+    def has_sequenced(self) -> bool:
+        """Whether a batch with a sequence is unsettled."""
+        return bool(self.in_flight) or (bool(self.waiting) and self.waiting[0].base_sequence != NO_SEQUENCE)
+
+
+class Accumulator:
+    """All partitions' queues of one producer."""
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        linger_ms: float,
+        buffer_memory: int,
+        delivery_timeout_ms: float,
+        max_in_flight: int,
+        is_idempotent: bool,
+        wake: Callable[[], None] = lambda: None,
+        on_memory: Callable[[], None] = lambda: None,
+        run_callbacks: Callable[[ProducerBatch, list[Callable[[], object]]], None] | None = None,
+        is_own_thread: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`wake` is called, under the lock, when there may be something to send earlier than was said before;
+        `on_memory`, under the lock, when memory came free; `run_callbacks` without it, and must `release` the batch.
+        """
+        self.lock = threading.Lock()
+        self.batch_size = batch_size
+        self.linger_ms = linger_ms
+        self.buffer_memory = buffer_memory
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.max_in_flight = max_in_flight
+        self.is_idempotent = is_idempotent
+        self.is_own_thread = is_own_thread
+        self._wake = wake
+        self._on_memory = on_memory
+        self._run_callbacks = run_callbacks or self._run_at_once
+        self.used_bytes = 0
+        """Memory of unsettled batches. Invariant: at most buffer_memory."""
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.ready: dict[PartitionQueue, None] = {}
+        """Queues that have a batch to send, in turn."""
+        self.incomplete: dict[ProducerBatch, None] = {}
+        """Unsettled batches in order of creation."""
+        self._lingering: deque[ProducerBatch] = deque()
+        self._next_number = 0
+        self.unread_failures = 0
+        """Records that failed without anybody having been told."""
+        self.first_failure: KraftlogError | None = None
+        self._report = 0
+        """Numbers the reports of unread failures; what failed before the last one is told."""
+
+    # -- records go in
+
+    def make_room(self, queue: PartitionQueue, need: int, now_ms: float) -> ProducerBatch | None:
+        """An open batch of `queue` with memory for `need` more bytes; None if there is no memory."""
+        batch = queue.open
+        if batch is not None:
+            wanted = batch.size + need
+            if wanted <= queue.batch_limit:
+                grown = min(max(wanted, batch.reserved_bytes + RESERVE_STEP_BYTES), queue.batch_limit)
+                if self._reserve(batch, grown):
+                    return batch
+                return None
+            self.close_open(queue)
+        batch = ProducerBatch(queue, self._next_number, now_ms, queue.compression)
+        batch.size = batch.builder.size_bytes if batch.builder is not None else 0
+        first = batch.size + need
+        if not self._reserve(batch, max(first, min(RESERVE_STEP_BYTES, queue.batch_limit))):
+            return None
+        self._next_number += 1
+        queue.open = batch
+        self.incomplete[batch] = None
+        self._lingering.append(batch)
+        if len(self._lingering) > 2 * len(self.incomplete) + 64:
+            self._lingering = deque(b for b in self._lingering if b.queue.open is b)
+        if len(self._lingering) == 1 or self.linger_ms == 0:
+            self._wake()
+        return batch
+
+    def _reserve(self, batch: ProducerBatch, total: int) -> bool:
+        """Bring the batch's memory to `total` bytes; if there is none, everything open becomes due."""
+        more = total - batch.reserved_bytes
+        if self.used_bytes + more > self.buffer_memory:
+            self.make_all_due()
+            return False
+        self.used_bytes += more
+        batch.reserved_bytes = batch.limit = total
+        return True
+
+    def close_open(self, queue: PartitionQueue) -> None:
+        """Take no more records into the open batch."""
+        batch = queue.open
+        if batch is not None:
+            queue.open = None
+            queue.waiting.append(batch)
+            self.ready[queue] = None
+            self._wake()
+
+    def make_all_due(self) -> None:
+        """Send every open batch without waiting for linger_ms."""
+        while self._lingering:
+            self._make_due(self._lingering.popleft())
+        self._wake()
+
+    def _make_due(self, batch: ProducerBatch) -> None:
+        if batch.queue.open is batch:
+            batch.is_due = True
+            self.ready[batch.queue] = None
+
+    # -- batches go out
+
+    def expire_linger(self, now_ms: float) -> None:
+        """Make batches due that have waited for linger_ms."""
+        limit_ms = now_ms - self.linger_ms
+        lingering = self._lingering
+        while lingering and (lingering[0].created_ms <= limit_ms or lingering[0].queue.open is not lingering[0]):
+            self._make_due(lingering.popleft())
+
+    def take(self, queue: PartitionQueue, node_id: int, now_ms: float) -> ProducerBatch | None:
+        """The next batch that may go to the leader `node_id`, as in flight; None if the queue has to wait."""
+        if not self._may_send(queue, node_id, now_ms):
+            return None
+        if not queue.waiting:
+            self._close_due(queue)
+        if not queue.waiting:
+            del self.ready[queue]
+            return None
+        batch = queue.waiting[0]
+        if self.is_idempotent and batch.base_sequence == NO_SEQUENCE:
+            if not self._adopt_identity(queue):
+                return None
+            batch.producer_id, batch.producer_epoch = queue.producer_id, queue.producer_epoch
+            batch.base_sequence = queue.next_sequence
+            queue.next_sequence = (queue.next_sequence + batch.count) & SEQUENCE_MASK
+        queue.waiting.popleft()
+        queue.in_flight.append(batch)
+        queue.node_id = node_id
+        batch.attempts += 1
+        batch.was_sent = True
+        del self.ready[queue]
+        if queue.waiting or (queue.open is not None and queue.open.is_due):
+            self.ready[queue] = None  # at the end of the line
+        return batch
+
+    def _may_send(self, queue: PartitionQueue, node_id: int, now_ms: float) -> bool:
+        if len(queue.in_flight) >= self.max_in_flight or now_ms < queue.retry_at_ms:
+            return False
+        if not queue.in_flight:
+            if queue.is_recovering:
+                self._end_recovery(queue)
+            return True
+        return not queue.is_recovering and queue.node_id == node_id
+
+    def _close_due(self, queue: PartitionQueue) -> None:
+        batch = queue.open
+        if batch is not None and batch.is_due:
+            queue.open = None
+            queue.waiting.append(batch)
+
+    def _end_recovery(self, queue: PartitionQueue) -> None:
+        """All is answered: number again from 0 in a raised epoch if a batch is known to be refused."""
+        queue.is_recovering = False
+        if not queue.needs_new_epoch:
+            return
+        queue.needs_new_epoch = False
+        if (queue.producer_id, queue.producer_epoch) == (self.producer_id, self.producer_epoch):
+            self.raise_epoch()
+        for batch in queue.waiting:
+            batch.base_sequence = NO_SEQUENCE
+        queue.producer_id = queue.producer_epoch = -1
+
+    def _adopt_identity(self, queue: PartitionQueue) -> bool:
+        """Number the next batch in the producer's present epoch; False if that is not possible yet."""
+        if self.producer_id < 0:
+            return False
+        if (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
+            if queue.has_sequenced():
+                return False
+            queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
+            queue.next_sequence = 0
+        return True
+
+    def raise_epoch(self) -> None:
+        """Go on in a new epoch; with the last one used up a new producer id is needed."""
+        if self.producer_epoch >= MAX_PRODUCER_EPOCH:
+            self.producer_id = self.producer_epoch = -1
+        else:
+            self.producer_epoch += 1
+
+    @property
+    def needs_identity(self) -> bool:
+        """Whether a producer id has to be fetched before anything can be sent."""
+        return self.is_idempotent and self.producer_id < 0
+
+    # -- answers come in
+
+    def complete(
+        self, batch: ProducerBatch, base_offset: int, *, log_append_time_ms: int = -1, durability: str = ""
+    ) -> None:
+        """The batch is acknowledged. Then call `settle` without the lock."""
+        if not batch.is_done:
+            batch.base_offset = base_offset
+            batch.log_append_time_ms = log_append_time_ms
+            batch.durability = durability
+            self._finish(batch, None)
+
+    def fail(self, batch: ProducerBatch, error: KraftlogError) -> None:
+        """The batch is given up. Then call `settle` without the lock."""
+        if not batch.is_done:
+            batch.unread = batch.count
+            batch.report = self._report
+            self.unread_failures += batch.count
+            if self.first_failure is None:
+                self.first_failure = error
+            self._finish(batch, error)
+
+    def retry(self, batch: ProducerBatch, error: KraftlogError, retry_at_ms: float) -> None:
+        """Send the batch again at `retry_at_ms`, in its place."""
+        if batch.is_done:
+            return
+        batch.last_error = error
+        queue = batch.queue
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+            position = 0
+            while position < len(queue.waiting) and queue.waiting[position].number < batch.number:
+                position += 1
+            queue.waiting.insert(position, batch)
+        queue.is_recovering = True
+        queue.retry_at_ms = max(queue.retry_at_ms, retry_at_ms)
+        self.ready[queue] = None
+
+    def out_of_order(self, batch: ProducerBatch, error: KraftlogError, retry_at_ms: float) -> bool:
+        """The broker refused the sequence: retry, in a raised epoch if the batch is known not to be in the log.
+
+        Returns whether it is.
+        """
+        queue = batch.queue
+        earlier = [*queue.in_flight, *queue.waiting]
+        is_first = not any(other.number < batch.number and other.base_sequence != NO_SEQUENCE for other in earlier)
+        if is_first and not batch.is_done:
+            queue.needs_new_epoch = True
+        self.retry(batch, error, retry_at_ms)
+        return is_first
+
+    def _finish(self, batch: ProducerBatch, error: KraftlogError | None) -> None:
+        batch.error = error
+        batch.is_done = True
+        batch.builder = None
+        batch.append = _refuse
+        batch.records = None
+        queue = batch.queue
+        if queue.open is batch:
+            queue.open = None
+        elif batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+        elif batch in queue.waiting:
+            queue.waiting.remove(batch)
+        del self.incomplete[batch]
+        if queue.waiting or (queue.open is not None and queue.open.is_due):
+            self.ready[queue] = None
+        else:
+            self.ready.pop(queue, None)
+        if batch.callbacks is None:
+            self._release(batch)
+
+    def settle(self, batch: ProducerBatch) -> None:
+        """Wake those who wait for a finished batch and run its callbacks. Caller must not hold the lock."""
+        if batch.event is not None:
+            batch.event.set()
+        callbacks, batch.callbacks = batch.callbacks, None
+        if callbacks:
+            self._run_callbacks(batch, callbacks)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """Give back the memory of a batch whose callbacks have run. Takes the lock itself."""
+        with self.lock:
+            self._release(batch)
+
+    def _release(self, batch: ProducerBatch) -> None:
+        self.used_bytes -= batch.reserved_bytes
+        batch.reserved_bytes = 0
+        self._on_memory()
+
+    def _run_at_once(self, batch: ProducerBatch, callbacks: list[Callable[[], object]]) -> None:
+        for callback in callbacks:
+            callback()
+        self.release(batch)
+
+    # -- time
+
+    def expired(self, now_ms: float) -> list[ProducerBatch]:
+        """Batches whose delivery time-out has passed, failed here; `settle` each without the lock."""
+        late: list[ProducerBatch] = []
+        for batch in self.incomplete:
+            if batch.created_ms + self.delivery_timeout_ms > now_ms:
+                break
+            late.append(batch)
+        for batch in late:
+            self.fail(batch, self._expiry_error(batch))
+        return late
+
+    def _expiry_error(self, batch: ProducerBatch) -> KraftlogError:
+        queue = batch.queue
+        what = f"{queue.topic}-{queue.partition}: {batch.count} record(s) not acknowledged within "
+        what += f"delivery_timeout_ms={self.delivery_timeout_ms:.0f} after {batch.attempts} attempt(s)"
+        state = "the outcome is unknown: they may have been written" if batch.was_sent else "they were never sent"
+        reason = f"; last error: {batch.last_error}" if batch.last_error is not None else ""
+        return RequestTimedOutError(f"{what}; {state}{reason}")
+
+    def next_deadline_ms(self, now_ms: float) -> float | None:
+        """When to look again if nothing happens before: linger, delivery time-out or the end of a pause."""
+        deadlines = [queue.retry_at_ms for queue in self.ready if queue.retry_at_ms > now_ms]
+        if self._lingering:
+            deadlines.append(self._lingering[0].created_ms + self.linger_ms)
+        if self.incomplete:
+            deadlines.append(next(iter(self.incomplete)).created_ms + self.delivery_timeout_ms)
+        return min(deadlines, default=None)
+
+    # -- futures
+
+    def add_callback(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
+        """Run `callback` when the batch is done; at once if it is. Takes the lock itself."""
+        with self.lock:
+            if not batch.is_done:
+                if batch.callbacks is None:
+                    batch.callbacks = []
+                batch.callbacks.append(callback)
+                return
+        self._run_callbacks(batch, [callback])
+
+    def event_of(self, batch: ProducerBatch) -> threading.Event:
+        """What a thread waits on for the batch. Takes the lock itself."""
+        with self.lock:
+            if batch.event is None:
+                batch.event = threading.Event()
+                if batch.is_done:
+                    batch.event.set()
+            return batch.event
+
+    def failure_read(self, batch: ProducerBatch) -> None:
+        """Somebody has been told that one record of a failed batch failed. Takes the lock itself."""
+        with self.lock:
+            if batch.unread and batch.report == self._report:
+                batch.unread -= 1
+                self.unread_failures -= 1
+                if not self.unread_failures:
+                    self.first_failure = None
+
+    def take_unread_failure(self) -> tuple[int, KraftlogError] | None:
+        """(records, first error) of what failed unreported; from here on it counts as reported. Takes the lock."""
+        with self.lock:
+            count, error = self.unread_failures, self.first_failure
+            self.unread_failures, self.first_failure = 0, None
+            self._report += 1
+        return (count, error) if count and error is not None else None
+
+
+def _refuse(*_: object) -> int:
+    raise AssertionError("a settled batch takes no records")

@@ -1,0 +1,198 @@
+"""The values that clients take and return. All are immutable and may cross threads and processes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kraftlog.proto.records import Record as ConsumerRecord
+
+__all__ = [
+    "ConsumerRecord",
+    "Headers",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "RecordMetadata",
+    "TopicPartition",
+]
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""Record headers in order; a name may repeat."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic. Sorts by topic, then number; equals a plain tuple."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """What a group commits: the offset of the *next* record to read, with a note of the application."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    """Epoch of the last record read; -1: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """Answer of `offsets_for_times`: the first record at or after the asked time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record was written and what the acknowledgment promises."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 when unknown: with acks=0, or for a retry that the broker had stored long before."""
+    timestamp: int
+    """Milliseconds since the epoch; the broker's with message.timestamp.type=LogAppendTime."""
+    durability: str = ""
+    """`none` (acks=0), `leader-memory`, `leader-fsync`, `quorum-memory` or `quorum-fsync`."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A broker as clients reach it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str = ""
+    fenced: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    num_partitions: int = -1
+    """-1: the cluster's num.partitions."""
+    replication_factor: int = -1
+    """-1: the cluster's default.replication.factor."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    partition: int
+    leader_id: int
+    """-1: no leader."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    partition_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    name: str
+    topic_id: str
+    """Hexadecimal."""
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    configs: Mapping[str, str]
+    """What the topic sets itself; `describe_configs` shows all that hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    name: str
+    topic_id: str
+    num_partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    name: str
+    value: str
+    source: str
+    """`default`, `broker` or `topic`."""
+    documentation: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNodeDescription:
+    node_id: int
+    host: str
+    port: int
+    rack: str
+    fenced: bool
+    broker_epoch: int
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    nodes: tuple[ClusterNodeDescription, ...]
+    metadata_log_end_offset: int
+    metadata_high_watermark: int
+    metadata_leader_epoch: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberDescription:
+    member_id: str
+    group_instance_id: str
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    group_id: str
+    state: str
+    """`Empty`, `PreparingRebalance`, `CompletingRebalance`, `Stable` or `Dead`."""
+    protocol_type: str
+    protocol_name: str
+    generation_id: int
+    leader: str
+    members: tuple[GroupMemberDescription, ...]
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """A committed offset with its distance to the end of the partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    log_start_offset: int
+    log_end_offset: int
+    lag: int
+    """Records that the group has not read yet. An offset below the log's start counts from the start."""
+    metadata: str = ""
