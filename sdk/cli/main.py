@@ -20,6 +20,7 @@ COMMANDS = {
     "log": Entry("kraftlog.server.cli.log:log", "Look into a node's log files, without a running node."),
     "server": Entry("kraftlog.server.cli.server:server", "Run a node in the foreground."),
     "storage": Entry("kraftlog.server.cli.storage:storage", "Format a node's log directory."),
+    "config": Entry("kraftlog.server.cli.config:config", "Look up configuration keys."),
     "doctor": Entry("kraftlog.sdk.cli.doctor:doctor", "Check this machine: Python, codec, Java, Spark, disk."),
     "explain": Entry("kraftlog.sdk.cli.explain:explain", "Say what an error code means and what to do about it."),
 }

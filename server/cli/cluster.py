@@ -4,10 +4,8 @@
 cluster stays as it is, a stopped one is started with its data.
 """
 
-import base64
 import fcntl
 import signal
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -24,6 +22,7 @@ from kraftlog.sdk.cli.options import format_option, parse_pairs
 from kraftlog.sdk.cli.output import note, print_json, table
 from kraftlog.sdk.cli.report import CommandError
 from kraftlog.server.cli import processes
+from kraftlog.server.cli.cluster_id import new_cluster_id
 from kraftlog.server.cli.local_node import node_directory, properties_of, start_node
 
 START_TIMEOUT_S = 60.0  # recovery after an unclean stop reads the logs' unflushed parts
@@ -125,14 +124,6 @@ def _format_once(home: Path, host: str, port: int, cluster_id: str | None, more:
     made = cluster_id or new_cluster_id()
     format_directory(data, cluster_id=made, node_id=1)
     return made
-
-
-def new_cluster_id() -> str:
-    """22 characters, as `kafka-storage random-uuid` prints them; never with a leading dash."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not text.startswith("-"):
-            return text
 
 
 def _show_bootstrap(state: LocalCluster, word: str, home: Path, output_format: str) -> None:
