@@ -1,0 +1,22 @@
+"""The controller: decides about topics, partitions, configs, brokers and producer ids, and keeps their state.
+
+State changes only in `replay`. Managers' operations return `Result(records, response)`; `Controller` appends the
+records as one batch, replays them at once, and answers when they are committed. Nothing here does I/O.
+"""
+
+from kraftlog.kraft.controller.brokers import BrokerRegistration, HeartbeatReply
+from kraftlog.kraft.controller.config import ControllerConfig
+from kraftlog.kraft.controller.controller import AppendTarget, Completion, Controller
+from kraftlog.kraft.controller.producer_ids import ProducerIdBlock
+from kraftlog.kraft.controller.result import Result
+
+__all__ = [
+    "AppendTarget",
+    "BrokerRegistration",
+    "Completion",
+    "Controller",
+    "ControllerConfig",
+    "HeartbeatReply",
+    "ProducerIdBlock",
+    "Result",
+]

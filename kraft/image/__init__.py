@@ -1,0 +1,33 @@
+"""What the quorum has committed, as immutable values for everybody else in the node.
+
+`MetadataDelta` collects committed records on top of a `MetadataImage` and makes the next one; publishers get both.
+Nothing here decides anything.
+"""
+
+from kraftlog.kraft.image.delta import MetadataDelta
+from kraftlog.kraft.image.image import (
+    EMPTY_IMAGE,
+    NO_LEADER,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from kraftlog.kraft.image.persistent import PersistentMap
+from kraftlog.kraft.image.publisher import MetadataPublisher
+
+__all__ = [
+    "EMPTY_IMAGE",
+    "NO_LEADER",
+    "RESOURCE_BROKER",
+    "RESOURCE_TOPIC",
+    "BrokerImage",
+    "MetadataDelta",
+    "MetadataImage",
+    "MetadataPublisher",
+    "PartitionImage",
+    "PersistentMap",
+    "TopicImage",
+]

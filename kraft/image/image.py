@@ -1,0 +1,89 @@
+"""The committed metadata at one offset. Every value here is immutable and safe from any thread."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kraftlog.kraft.image.persistent import PersistentMap
+
+NO_LEADER = -1
+RESOURCE_TOPIC = 2  # Kafka's ConfigResource.Type
+RESOURCE_BROKER = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """`leader_epoch` grows with each election, `partition_epoch` with each change; both start at 0."""
+
+    partition: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    leader_id: int
+    """A member of `in_sync_replicas`, or NO_LEADER."""
+    leader_epoch: int
+    partition_epoch: int
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    directories: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, PartitionImage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerImage:
+    node_id: int
+    incarnation_id: bytes
+    broker_epoch: int
+    """Offset of the registration record."""
+    host: str
+    port: int
+    rack: str
+    is_fenced: bool
+    """A fenced broker leads nothing and gets no clients."""
+    in_controlled_shutdown: bool
+    log_dirs: tuple[bytes, ...]
+
+
+_NO_CONFIGS: Mapping[str, str] = PersistentMap()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """Iteration of every mapping is in key order."""
+
+    offset: int = -1
+    """Last offset included; -1 for the empty image."""
+    leader_epoch: int = 0
+    """Of the record at `offset`."""
+    topics: PersistentMap[str, TopicImage] = field(default_factory=PersistentMap)
+    topic_names: PersistentMap[bytes, str] = field(default_factory=PersistentMap)
+    """By topic id."""
+    brokers: PersistentMap[int, BrokerImage] = field(default_factory=PersistentMap)
+    resource_configs: PersistentMap[tuple[int, str], PersistentMap[str, str]] = field(default_factory=PersistentMap)
+    """(resource type, name) -> what is set there; defaults are not included."""
+    features: PersistentMap[str, int] = field(default_factory=PersistentMap)
+    next_producer_id: int = 0
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        image = self.topics.get(topic)
+        return None if image is None else image.partitions.get(partition)
+
+    def configs(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What is set for a topic (RESOURCE_TOPIC) or broker; empty if nothing is."""
+        return self.resource_configs.get((resource_type, name), _NO_CONFIGS)
+
+    def live_brokers(self) -> tuple[BrokerImage, ...]:
+        """Those that are not fenced, by id."""
+        return tuple(broker for broker in self.brokers.values() if not broker.is_fenced)
+
+
+EMPTY_IMAGE = MetadataImage()

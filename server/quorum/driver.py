@@ -1,0 +1,92 @@
+"""Does the effects of the Raft core, in the order that makes them safe: persist, fsync, then send, then apply.
+
+Writes go to the page cache on the event loop (one writer per log), waiting for the disk happens in the executor.
+Whatever is proposed meanwhile is in the next Ready: so all proposals that arrive during one fsync share the next one.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from kraftlog.kraft.raft import Entry, HardState, Message, RaftCore, Ready
+from kraftlog.proto.errors import IllegalStateError
+from kraftlog.proto.seams import BlockingExecutor
+
+
+class QuorumStorage(Protocol):
+    """What the driver needs of the disk; `kraft.log_adapter.MetadataLog` in a node."""
+
+    def write_hard_state(self, hard_state: HardState) -> None:
+        """Durable on return. Blocks."""
+        ...
+
+    def truncate_to(self, last_offset: int) -> None: ...
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write, not yet durable."""
+        ...
+
+    def flush(self) -> None:
+        """All that was written before is durable on return. Blocks; runs in another thread than the rest."""
+        ...
+
+
+class QuorumDriver:
+    """Used from one event loop. `run` ends by `stop`, or raises what an effect raised: then the disk may not hold what
+    the core believes, and the node must stop."""
+
+    def __init__(
+        self,
+        *,
+        core: RaftCore,
+        storage: QuorumStorage,
+        executor: BlockingExecutor,
+        send: Callable[[Message], None],
+        apply: Callable[[Ready], None],
+    ) -> None:
+        self._core = core
+        self._storage = storage
+        self._executor = executor
+        self._send = send
+        self._apply = apply
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+
+    def wake(self) -> None:
+        """The core has had an input."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let `run` return after the effects that are under way."""
+        self._is_stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        while not self._is_stopping:
+            if self._core.has_ready():
+                await self._perform(self._core.ready())
+                await asyncio.sleep(0)  # a long replay is many Readys: let others run in between
+            else:
+                await self._wake.wait()
+                self._wake.clear()
+
+    async def _perform(self, ready: Ready) -> None:
+        await self._persist(ready)
+        for message in ready.messages:
+            self._send(message)
+        self._apply(ready)
+        self._core.advance(ready)
+
+    async def _persist(self, ready: Ready) -> None:
+        """The term first, and durable: entries of a term must not outlive the vote that made their leader."""
+        if ready.hard_state is not None:
+            await self._executor.run(partial(self._storage.write_hard_state, ready.hard_state))
+        if ready.snapshot is not None:
+            raise IllegalStateError("a snapshot was received, which this node cannot store")
+        if ready.truncate_to is not None:
+            self._storage.truncate_to(ready.truncate_to)
+        if ready.entries:
+            self._storage.append(ready.entries)
+        if ready.entries or ready.truncate_to is not None:
+            await self._executor.run(self._storage.flush)
