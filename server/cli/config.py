@@ -123,6 +123,8 @@ def attribute_docs(config_class: type[Any]) -> dict[str, str]:
 
 
 def _text(default: object) -> str:
+    from kraftlog.server.config import Listener
+
     match default:
         case None:
             return "none"
@@ -130,7 +132,7 @@ def _text(default: object) -> str:
             return str(default).lower()
         case tuple():
             return ",".join(str(part) for part in default)
-        case _ if hasattr(default, "address") and hasattr(default, "name"):
+        case Listener():
             return f"{default.name}://{default.address}"
         case _:
             return str(default)

@@ -12,8 +12,8 @@ from kraftlog.sdk.cli.report import CommandError
 from kraftlog.sdk.cli.sources import CsvSource, LineSource, open_input
 
 
-def lines(data: bytes, **options: bytes | None) -> LineSource:
-    return LineSource(io.BytesIO(data), "input", **options)
+def lines(data: bytes, key_separator: bytes | None = None, fixed_key: bytes | None = None) -> LineSource:
+    return LineSource(io.BytesIO(data), "input", key_separator, fixed_key)
 
 
 def test_every_line_is_a_record_without_its_line_end() -> None:
