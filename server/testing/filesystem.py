@@ -189,9 +189,10 @@ class SimFileSystem:
     def map_read(self, path: str) -> Buffer:
         return self.contents(path)
 
-    def exists(self, path: str) -> bool:
+    def size(self, path: str) -> int | None:
         with self._mutex:
-            return self._find(path) is not None
+            node = self._find(path)
+            return None if node is None else len(node.volatile) if isinstance(node, _Inode) else 0
 
     def listdir(self, path: str) -> list[str]:
         with self._mutex:

@@ -1,0 +1,534 @@
+"""`Log`: one partition's log on disk.
+
+One writer, the node's event loop, calls everything except `flush` and `read`, which may run in other threads at the
+same time. Offsets: `log_start_offset` <= `flushed_end_offset` <= `log_end_offset`, ends exclusive.
+
+The order of effects that recovery relies on (`recovery`):
+- an append is visible (`log_end_offset`) when its bytes are in the file; it is durable when `flush` has returned;
+- a roll creates the next segment before it seals the last one; neither is synced;
+- `flush` syncs sealed segments (log, indexes, snapshot), then the directory, then has the flushed end recorded, and only
+  then syncs the growing segment and reports its data as flushed;
+- a truncation has the recorded flushed end lowered before it touches a file, and is durable when it returns.
+
+A failed fsync, or any failed write but for a full disk, ends the log's life as a writer: every later append and flush
+raises `StorageError`. What was not synced must be taken as lost, so nothing is retried into success.
+"""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from kraftlog.logstore import reading
+from kraftlog.logstore.append import Placement, check_leader_append, place_as_follower, place_as_leader
+from kraftlog.logstore.checkpoints import write_epoch_checkpoint
+from kraftlog.logstore.config import LogConfig
+from kraftlog.logstore.errors import is_disk_full, storage_error, storage_errors
+from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
+from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
+from kraftlog.logstore.layout import LEADER_EPOCH_FILE
+from kraftlog.logstore.producer_state import AbortedTransaction
+from kraftlog.logstore.reading import ReadResult
+from kraftlog.logstore.recovery import load_log
+from kraftlog.logstore.replay import apply_to_producers, replay_producers
+from kraftlog.logstore.segment import RecordPosition, Segment, TornAppendError
+from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, OffsetOutOfRangeError, StorageError
+from kraftlog.proto.records import BatchHeader, TimestampType, validate_batches
+from kraftlog.proto.seams import Buffer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """Where records went. For a repeated batch: where they went the first time, with `is_duplicate`."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless message.timestamp.type=LogAppendTime."""
+    log_start_offset: int
+    size_bytes: int
+    record_count: int
+    is_duplicate: bool = False
+
+
+class RecoveryPoints(Protocol):
+    """Keeps the flushed ends of logs on disk: the recovery points. Safe from any thread."""
+
+    def advance(self) -> None:
+        """Record the flushed ends as they are. Raises `OSError`."""
+        ...
+
+    def retreat(self, log: "Log") -> None:
+        """The log is about to be cut: see to it that no offset on disk is beyond what it says by now."""
+        ...
+
+
+class Log:
+    """See the module. `failure` and `damage` say why the log takes no more appends."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        *,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        now_ms: int,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        is_clean: bool = False,
+        recovery_points: RecoveryPoints | None = None,
+    ) -> None:
+        """Load the log of an existing directory (an empty one gives an empty log) and recover it unless `is_clean`.
+
+        What recovery had to touch is synced when this returns. A damaged log loads too: see `damage`.
+        """
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self.config = config
+        self.failure: StorageError | None = None
+        self._fs = fs
+        self._recovery_points = recovery_points
+        self._flush_lock = threading.Lock()
+        """Held by a running flush, and by what changes files that a flush may be syncing."""
+        self._is_closed = False
+        with storage_errors("load", directory):
+            loaded = load_log(
+                fs,
+                directory,
+                index_interval=config.index_interval_bytes,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                is_clean=is_clean,
+            )
+        self.damage: CorruptRecordError | None = loaded.damage
+        self._segments = tuple(loaded.segments)
+        """Replaced, never changed: readers in other threads keep theirs."""
+        self._unsynced: deque[tuple[Segment, int]] = deque(
+            (segment, following.base_offset)
+            for segment, following in zip(self._segments, self._segments[1:], strict=False)
+            if segment in loaded.unsynced
+        )
+        """Sealed segments that are not synced, oldest first, each with the offset after it."""
+        self._snapshots = loaded.snapshots
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self._saved_epochs = None if loaded.needs_sync else loaded.epochs.entries
+        self._active_since_ms = now_ms
+        self.log_end_offset = loaded.log_end_offset
+        self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
+        self.flushed_end_offset = self.log_end_offset
+        self._recorded_end = recovery_point
+        if self.damage is not None:
+            return
+        if self.log_end_offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(self.log_start_offset)
+        elif loaded.needs_sync or self._unsynced:
+            self.flushed_end_offset = min(recovery_point, self.log_end_offset)
+            self.flush()
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def recovery_point(self) -> int:
+        """What to record on disk as flushed: for a damaged log what was recorded before, so that it stays damaged."""
+        return self.flushed_end_offset if self.damage is None else self._recorded_end
+
+    @property
+    def latest_epoch(self) -> int:
+        """-1 while no batch has one."""
+        return self.epochs.latest_epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in all segments."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        return [segment.base_offset for segment in self._segments]
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
+
+    # Appending.
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        batches: list[tuple[int, BatchHeader]] | None = None,
+        allow_control: bool = False,
+    ) -> AppendInfo:
+        """Check batches, give them offsets and write them as one unit; all or nothing.
+
+        `batches`: what `validate_batches` returned for `records`, if the caller has it already. `allow_control` admits
+        control batches (from coordinators, not from clients). Repeated batches of an idempotent producer are not
+        written again; the answer holds their first offsets.
+
+        Raises what `validate_batches` raises, `RecordListTooLargeError`, `InvalidRecordError`, `InvalidTimestampError`,
+        `OutOfOrderSequenceNumberError`, `InvalidProducerEpochError`, `InvalidTxnStateError`; `StorageError` if the disk
+        is full (the log is unchanged and goes on) or has failed.
+        """
+        self._check_writable()
+        config = self.config
+        if batches is None:
+            batches = validate_batches(
+                records,
+                max_batch_bytes=config.max_message_bytes,
+                full=config.validate_records_fully,
+                allow_control=allow_control,
+                require_keys=config.is_compacted and not allow_control,
+            )
+        headers = [header for _, header in batches]
+        check_leader_append(config, headers, now_ms, self.name)
+        duplicates = self.producers.check(headers)
+        append_time = now_ms if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        if duplicates:
+            stamped = -1 if append_time is None else duplicates[0].timestamp
+            first, last = duplicates[0].first_offset, duplicates[-1].last_offset
+            return AppendInfo(first, last, stamped, self.log_start_offset, len(records), last - first + 1, True)
+        placement = place_as_leader(
+            records,
+            batches,
+            first_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            append_time_ms=append_time,
+        )
+        self._write(placement, now_ms)
+        self.epochs.assign(leader_epoch, placement.first_offset)
+        return self._info([placement], -1 if append_time is None else append_time)
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo:
+        """Write a leader's batches as they are: offsets, epochs, bytes. CRCs are checked first, of all of them.
+
+        Raises `CorruptRecordError` for a bad batch or one that starts below the log's end, `StorageError` as
+        `append_as_leader`; the batches before a full disk are kept.
+        """
+        self._check_writable()
+        placements = place_as_follower(records, self.log_end_offset, self.name)
+        for placement in placements:
+            header = placement.batches[0][0]
+            self._write(placement, header.max_timestamp)
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+        return self._info(placements, -1)
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """This node leads from now on: the epoch starts at the log's end (before it has a batch)."""
+        self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    def _write(self, placement: Placement, now_ms: int) -> None:
+        segment = self._segment_for(placement, now_ms)
+        try:
+            position = segment.append(placement.buffers, placement.size_bytes)
+        except OSError as e:
+            raise self._failed("append to", segment.file.path, e) from e
+        for header, base_offset, batch in placement.batches:
+            segment.note_batch(position, header, base_offset + header.last_offset_delta)
+            position += header.size_bytes
+            if header.producer_id >= 0:
+                aborted = apply_to_producers(self.producers, header, base_offset, batch)
+                if aborted is not None:
+                    segment.indexes.aborted.append(aborted)
+        self.log_end_offset = placement.last_offset + 1
+
+    def _segment_for(self, placement: Placement, now_ms: int) -> Segment:
+        """The growing segment, after a roll if these batches do not belong in it."""
+        active, config = self._active, self.config
+        if placement.last_offset - active.base_offset > MAX_RELATIVE_OFFSET:
+            if placement.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET or not active.size_bytes:
+                self._jump_to(placement.first_offset)
+            else:
+                self.roll(now_ms)
+        elif active.size_bytes and (
+            active.size_bytes + placement.size_bytes > config.segment_bytes
+            or not active.indexes.has_room(config.segment_index_bytes)
+            or self._age_ms(placement.batches[0][0].max_timestamp, now_ms) > config.segment_ms
+        ):
+            self.roll(now_ms)
+        return self._active
+
+    def _age_ms(self, timestamp: int, now_ms: int) -> int:
+        """Age of the growing segment at a batch of that timestamp: by its first batch's, else by the clock (as Kafka)."""
+        first = self._active.first_timestamp()
+        return timestamp - first if first is not None and first >= 0 else now_ms - self._active_since_ms
+
+    def _info(self, placements: Sequence[Placement], log_append_time_ms: int) -> AppendInfo:
+        return AppendInfo(
+            placements[0].first_offset,
+            placements[-1].last_offset,
+            log_append_time_ms,
+            self.log_start_offset,
+            sum(placement.size_bytes for placement in placements),
+            sum(placement.record_count for placement in placements),
+        )
+
+    # Segments.
+
+    def roll(self, now_ms: int | None = None) -> bool:
+        """Start a new segment at the log's end; False if the growing one is empty. Nothing is synced."""
+        self._check_writable()
+        if not self._active.size_bytes:
+            return False
+        self._start_segment(self.log_end_offset)
+        if now_ms is not None:
+            self._active_since_ms = now_ms
+        return True
+
+    def _start_segment(self, base_offset: int) -> None:
+        """All or nothing: after an error the old segment goes on."""
+        sealed, path = self._active, self.directory
+        try:
+            self._snapshots.write(base_offset, self.producers)
+            segment = Segment.create(self._fs, self.directory, base_offset, self.config.index_interval_bytes)
+            try:
+                sealed.seal()
+            except OSError:
+                segment.delete_files()
+                raise
+        except OSError as e:
+            raise self._failed("start a new segment in", path, e) from e
+        self._unsynced.append(
+            (sealed, base_offset)
+        )  # before the segments change: a flush that sees the new one sees this
+        self._segments = (*self._segments, segment)
+        self._snapshots.retain({s.base_offset for s in self._segments})
+
+    def _jump_to(self, offset: int) -> None:
+        """Let the log go on at an offset beyond its end, in a segment of its own.
+
+        Recovery takes a gap before a segment for a loss, unless the segment starts at or below the recovery point; so
+        everything is synced and recorded here, which is slow and rare (a gap of 2^31, a truncation into a gap).
+        """
+        self.flush()
+        self._start_segment(offset)
+        self.log_end_offset = offset
+        self.flush()
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove everything from `offset` on, durably; a batch that holds `offset` goes as a whole. False: nothing to do.
+
+        The log then ends at `offset`, or at the start of that batch.
+        """
+        self._check_writable()
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        number = reading.segment_number(self._segments, offset)
+        with self._flush_lock, self._truncating():
+            active = self._segments[number]
+            position = active.position_of(offset)
+            batch_start = active.base_offset_at(position)
+            end_offset = offset if batch_start is None else min(offset, batch_start)
+            self._announce_end(min(self.flushed_end_offset, end_offset))
+            self._keep_segments(number + 1)
+            active.unseal()
+            active.truncate_to_position(position)
+            self._finish_truncation(end_offset)
+        if active.end()[1] < end_offset:
+            self._jump_to(end_offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything, durably; the log is empty and starts and ends at `offset`."""
+        self._check_writable()
+        with self._flush_lock, self._truncating():
+            self.log_start_offset = min(self.log_start_offset, offset)
+            self._announce_end(0)
+            self._keep_segments(0)
+            self._segments = (Segment.create(self._fs, self.directory, offset, self.config.index_interval_bytes),)
+            self.epochs.clear()
+            self._finish_truncation(offset)
+            self.flushed_end_offset = self.log_start_offset = offset
+
+    def advance_log_start_offset(self, offset: int) -> bool:
+        """Records below `offset` are gone for readers; their segments go with retention. False if they were already."""
+        if offset <= self.log_start_offset:
+            return False
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: cannot delete up to {offset}, the log ends at {self.log_end_offset}"
+            )
+        self.log_start_offset = offset
+        self.epochs.advance_start(offset)
+        return True
+
+    def _announce_end(self, flushed_end_offset: int) -> None:
+        self.flushed_end_offset = flushed_end_offset
+        if self._recovery_points is not None:
+            self._recovery_points.retreat(self)
+
+    @contextmanager
+    def _truncating(self) -> Iterator[None]:
+        """An error in between leaves files that no longer are what this object says: the log has failed."""
+        try:
+            yield
+        except OSError as e:
+            self.failure = storage_error("truncate", self.directory, e)
+            raise self.failure from e
+
+    def _keep_segments(self, count: int) -> None:
+        """Delete the others, last first, so that a crash leaves a log that merely ends earlier."""
+        kept, dropped = self._segments[:count], self._segments[count:]
+        sealed = set(kept[:-1])
+        self._unsynced = deque(entry for entry in self._unsynced if entry[0] in sealed)
+        for segment in reversed(dropped):
+            segment.delete_files()
+        self._segments = kept
+
+    def _finish_truncation(self, end_offset: int) -> None:
+        self._fs.fsync_dir(self.directory)
+        self._active.file.fdatasync()
+        self.log_end_offset = end_offset
+        self.epochs.truncate_to(end_offset)
+        self._snapshots.remove_above(end_offset)
+        start = self._snapshots.load_latest(end_offset, self.producers)
+        for segment in self._segments[reading.segment_number(self._segments, start or 0) :]:
+            replay_producers(self.producers, segment, max(start or 0, segment.base_offset))
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, of those that start below `end_offset`.
+
+        At most `max_bytes`; the first batch is returned whatever its size with `at_least_one_batch`. An answer may be
+        shorter than it could be (it does not cross segments). Nothing to read: empty, with where to go on. Any thread.
+        Raises `OffsetOutOfRangeError` for an offset outside of [log_start_offset, log_end_offset].
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: offset {offset} is outside of the log, {self.log_start_offset} to {log_end_offset}"
+            )
+        end_offset = min(end_offset, log_end_offset)
+        if offset >= end_offset:
+            return ReadResult(b"", offset)
+        with storage_errors("read", self.directory):
+            return reading.read_batches(self._segments, offset, max_bytes, end_offset, at_least_one_batch)
+
+    def offset_for_time(self, timestamp_ms: int) -> RecordPosition | None:
+        """(offset, timestamp, leader epoch) of the first record with a timestamp >= `timestamp_ms`; None after the last."""
+        with storage_errors("read", self.directory):
+            return reading.offset_for_time(self._segments, timestamp_ms, self.log_start_offset)
+
+    def max_timestamp(self) -> RecordPosition | None:
+        """(offset, timestamp, leader epoch) of the first record with the largest timestamp; None when empty."""
+        with storage_errors("read", self.directory):
+            return reading.max_timestamp(self._segments, self.log_start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its exclusive end); (-1, -1) if it is newer than all known ones."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Exclusive end of what read_committed may see: the high watermark, or the first open transaction's start."""
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with data in [`start_offset`, `end_offset`), by first offset."""
+        with storage_errors("read", self.directory):
+            return reading.aborted_transactions(self._segments, start_offset, end_offset)
+
+    # Durability and the end.
+
+    def flush(self) -> int:
+        """Make everything appended so far durable; the new `flushed_end_offset`. Any thread; one runs at a time.
+
+        Raises `StorageError`. A failed sync fails the log for good; a full disk (no room for a state file) does not.
+        """
+        with self._flush_lock:
+            if self.failure is not None or self._is_closed:
+                raise self.failure or StorageError(f"{self.name} is closed")
+            target = self.log_end_offset  # read first: whatever is appended from here on waits for the next flush
+            if target > self.flushed_end_offset or self._unsynced:
+                try:
+                    self._sync_up_to(target)
+                except OSError as e:
+                    raise self._failed("sync", self.directory, e) from e
+            return self.flushed_end_offset
+
+    def _sync_up_to(self, target: int) -> None:
+        active = self._active  # read before the sealed ones: if it is sealed meanwhile, it is synced once more later
+        self._save_epochs()
+        sealed = list(self._unsynced)
+        for segment, end_offset in sealed:
+            segment.sync()
+            self._snapshots.sync(end_offset)
+        if sealed:
+            self._fs.fsync_dir(self.directory)
+            self.flushed_end_offset = max(self.flushed_end_offset, min(sealed[-1][1], target))
+            if self._recovery_points is not None:
+                self._recovery_points.advance()
+            for _ in sealed:
+                self._unsynced.popleft()
+        active.file.fdatasync()
+        self.flushed_end_offset = max(self.flushed_end_offset, target)
+
+    def _save_epochs(self) -> None:
+        entries = self.epochs.entries
+        if entries is not self._saved_epochs:
+            write_epoch_checkpoint(self._fs, os.path.join(self.directory, LEADER_EPOCH_FILE), entries)
+            self._saved_epochs = entries
+
+    def close(self, clean: bool = True) -> bool:
+        """Let go of the files. With `clean`, sync everything and leave the files exactly as Kafka does.
+
+        Whether the log may be opened as cleanly stopped: False for one that is damaged or has failed. May be repeated.
+        """
+        if self._is_closed:
+            return False
+        is_sound = clean and self.failure is None and self.damage is None
+        try:
+            if is_sound:
+                self.flush()
+                with self._flush_lock, storage_errors("close", self.directory):
+                    self._snapshots.write(self.log_end_offset, self.producers)
+                    self._active.seal()
+                    self._active.sync()
+                    self._snapshots.sync(self.log_end_offset)
+                    self._snapshots.retain({segment.base_offset for segment in self._segments})
+                    self._fs.fsync_dir(self.directory)
+        finally:
+            with self._flush_lock:
+                self._is_closed = True
+                for segment in self._segments:
+                    segment.close()
+        return is_sound
+
+    def delete(self) -> None:
+        """Close and remove the log's directory with everything in it."""
+        self.close(clean=False)
+        with storage_errors("delete", self.directory):
+            remove_flat_directory(self._fs, self.directory)
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise StorageError(f"{self.name} takes no more writes until the node restarts: {self.failure}")
+        if self.damage is not None:
+            raise CorruptRecordError(str(self.damage))
+        if self._is_closed:
+            raise IllegalStateError(f"{self.name} is closed")
+
+    def _failed(self, doing: str, path: str, error: OSError) -> StorageError:
+        """The error to raise; unless the disk is only full, the log is done for."""
+        failure = storage_error(doing, path, error)
+        if not is_disk_full(error) or isinstance(error, TornAppendError):
+            self.failure = failure
+            logger.error("%s has failed: %s", self.name, failure)
+        return failure

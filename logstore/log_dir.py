@@ -1,0 +1,333 @@
+"""`LogDir`: a directory with the logs of one node; its identity, lock, checkpoints and the clean-shutdown marker.
+
+Used from the node's event loop, but for `advance` and `retreat` (the `RecoveryPoints` of the logs), which the logs call
+from whatever thread flushes them.
+
+Order at start: take the lock, check whose directory it is, read and remove the clean-shutdown marker (durably, before
+any log is touched: a crash while loading must lead to a full recovery), load the logs. At a clean stop: close the logs,
+write the checkpoints, then the marker.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from kraftlog.logstore import layout
+from kraftlog.logstore.checkpoints import (
+    TopicPartitionKey,
+    read_offset_checkpoint,
+    read_partition_metadata,
+    read_properties,
+    write_offset_checkpoint,
+    write_partition_metadata,
+    write_properties,
+)
+from kraftlog.logstore.config import LogConfig
+from kraftlog.logstore.errors import LogDirLockedError, storage_errors
+from kraftlog.logstore.filesystem import (
+    TEMPORARY_SUFFIX,
+    FileSystem,
+    Lock,
+    atomic_write,
+    remove_flat_directory,
+    unlink_if_exists,
+)
+from kraftlog.logstore.log import Log
+from kraftlog.proto.errors import (
+    InconsistentClusterIdError,
+    LogDirNotFoundError,
+    StorageError,
+    TopicAlreadyExistsError,
+)
+from kraftlog.proto.names import validate_topic_name
+
+logger = logging.getLogger(__name__)
+
+_CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
+NO_TOPIC_ID = bytes(16)
+
+ConfigFor = Callable[[str], LogConfig]
+"""The configuration of a topic's logs."""
+
+
+def format_log_dir(path: str, fs: FileSystem, *, cluster_id: str, node_id: int, directory_id: str) -> None:
+    """Make `path` a log directory of this node; nothing to do if it is one already.
+
+    Raises `InconsistentClusterIdError` if it belongs to another cluster or node. `directory_id`: Kafka's 22-character
+    spelling of a random 16-byte id (`checkpoints.uuid_to_text`).
+    """
+    with storage_errors("format", path):
+        fs.mkdir(path)
+        meta = os.path.join(path, layout.META_PROPERTIES_FILE)
+        existing = read_properties(fs, meta)
+        if existing is not None:
+            _check_identity(existing, path, cluster_id, node_id)
+            return
+        values = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": directory_id}
+        write_properties(fs, meta, values)
+        fs.fsync_dir(os.path.dirname(os.path.abspath(path)))
+
+
+def _check_identity(meta: Mapping[str, str], path: str, cluster_id: str, node_id: int) -> None:
+    if meta.get("cluster.id") != cluster_id:
+        raise InconsistentClusterIdError(
+            f"log dir {path} belongs to cluster {meta.get('cluster.id')!r}, not to {cluster_id!r}: give the right "
+            "cluster id, or another directory in log.dirs"
+        )
+    if meta.get("node.id") != str(node_id):
+        raise InconsistentClusterIdError(
+            f"log dir {path} belongs to node {meta.get('node.id')!r}, not to node {node_id}: give the right node.id, or "
+            "another directory in log.dirs"
+        )
+
+
+class LogDir:
+    """`open` makes one; `close` must be called. `logs` has damaged logs too (`Log.damage`)."""
+
+    def __init__(self, path: str, fs: FileSystem, lock: Lock, meta: Mapping[str, str], config_for: ConfigFor) -> None:
+        self.path = path
+        self.cluster_id = meta["cluster.id"]
+        self.node_id = int(meta["node.id"])
+        self.directory_id = meta.get("directory.id", "")
+        self.was_clean = False
+        """Whether the last stop was clean, so that nothing had to be recovered."""
+        self._fs = fs
+        self._lock = lock
+        self._config_for = config_for
+        self._logs: dict[TopicPartitionKey, Log] = {}
+        self._topic_ids: dict[TopicPartitionKey, bytes] = {}
+        self._checkpoint_lock = threading.Lock()
+        """Guards the two checkpoint files that logs may write from other threads, and what is known to be in them."""
+        self._recovery_points: dict[TopicPartitionKey, int] = {}
+        self._log_start_offsets: dict[TopicPartitionKey, int] = {}
+        self._is_loading = True
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        fs: FileSystem,
+        node_id: int,
+        cluster_id: str,
+        now_ms: int,
+        config: LogConfig | ConfigFor | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> "LogDir":
+        """Take the directory and load its logs, recovering them after an unclean stop.
+
+        `config`: of all logs, or by topic. `on_progress(loaded, total)` is called after each log. Raises
+        `LogDirLockedError` (another process has it), `LogDirNotFoundError` (not formatted), `InconsistentClusterIdError`
+        (another cluster's or node's), `StorageError`.
+        """
+        config_for = config if callable(config) else _constant(config or LogConfig())
+        with storage_errors("open log dir", path):
+            lock = _take_lock(fs, path)
+            try:
+                meta = read_properties(fs, os.path.join(path, layout.META_PROPERTIES_FILE))
+                if meta is None or "cluster.id" not in meta:
+                    raise LogDirNotFoundError(
+                        f"{path} is not a log dir of kraftlog (no {layout.META_PROPERTIES_FILE}): run kraftctl storage format"
+                    )
+                _check_identity(meta, path, cluster_id, node_id)
+                log_dir = cls(path, fs, lock, meta, config_for)
+                log_dir._load(now_ms, on_progress)
+            except BaseException:
+                lock.release()
+                raise
+        return log_dir
+
+    @property
+    def logs(self) -> Mapping[TopicPartitionKey, Log]:
+        """By (topic, partition)."""
+        return MappingProxyType(self._logs)
+
+    def topic_id(self, topic: str, partition: int) -> bytes:
+        """The id in the log's `partition.metadata`; 16 zero bytes if it has none."""
+        return self._topic_ids.get((topic, partition), NO_TOPIC_ID)
+
+    # Logs.
+
+    def create_log(
+        self, topic: str, partition: int, topic_id: bytes = NO_TOPIC_ID, config: LogConfig | None = None, *, now_ms: int
+    ) -> Log:
+        """Make an empty log, durably. Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `StorageError`."""
+        validate_topic_name(topic)
+        key = (topic, partition)
+        if key in self._logs:
+            raise TopicAlreadyExistsError(f"{topic}-{partition} exists in {self.path}")
+        directory = os.path.join(self.path, layout.log_directory_name(topic, partition))
+        with storage_errors("create log", directory):
+            self._forget(key)
+            self._fs.mkdir(directory)
+            if topic_id != NO_TOPIC_ID:
+                write_partition_metadata(self._fs, os.path.join(directory, layout.PARTITION_METADATA_FILE), topic_id)
+            self._fs.fsync_dir(self.path)
+        log = self._open_log(key, directory, config or self._config_for(topic), now_ms, is_clean=True)
+        self._logs[key] = log
+        self._topic_ids[key] = topic_id
+        return log
+
+    def delete_log(self, topic: str, partition: int) -> None:
+        """Close and remove a log. The directory is renamed first: after a crash it is gone or complete, never half."""
+        key = (topic, partition)
+        log = self._logs.pop(key, None)
+        if log is None:
+            return
+        log.close(clean=False)
+        topic_id = self._topic_ids.pop(key, NO_TOPIC_ID)
+        with storage_errors("delete log", log.directory):
+            doomed = os.path.join(self.path, layout.deleted_directory_name(topic, partition, topic_id))
+            if self._fs.size(doomed) is not None:
+                remove_flat_directory(self._fs, doomed)
+            self._fs.rename(log.directory, doomed)
+            self._fs.fsync_dir(self.path)
+            self._forget(key)
+            remove_flat_directory(self._fs, doomed)
+
+    # Checkpoints.
+
+    def checkpoint(self) -> None:
+        """Record flushed ends and log start offsets, as they are now. Raises `StorageError`."""
+        with storage_errors("write checkpoints in", self.path):
+            self.advance()
+            with self._checkpoint_lock:
+                self._write_log_start_offsets()
+
+    def advance(self) -> None:
+        if self._is_loading:
+            return  # recorded once when all logs are there
+        with self._checkpoint_lock:
+            self._write_recovery_points()
+
+    def retreat(self, log: Log) -> None:
+        key = (log.topic, log.partition)
+        with self._checkpoint_lock:
+            if self._recovery_points.get(key, 0) > log.flushed_end_offset:
+                self._recovery_points[key] = log.flushed_end_offset
+                self._write_recovery_points()
+            if self._log_start_offsets.get(key, 0) > log.log_start_offset:
+                self._log_start_offsets[key] = log.log_start_offset
+                self._write_log_start_offsets()
+
+    def high_watermarks(self) -> dict[TopicPartitionKey, int]:
+        """As last written by `checkpoint_high_watermarks`; {} if the file is missing or damaged."""
+        with storage_errors("read", self.path):
+            return read_offset_checkpoint(self._fs, self._file(layout.HIGH_WATERMARK_FILE)) or {}
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartitionKey, int]) -> None:
+        with storage_errors("write checkpoints in", self.path):
+            write_offset_checkpoint(self._fs, self._file(layout.HIGH_WATERMARK_FILE), high_watermarks)
+
+    def close(self, clean: bool = True) -> None:
+        """Close all logs and give up the lock. With `clean` and no log damaged or failed, the next start trusts it all."""
+        is_sound = clean
+        try:
+            for key in sorted(self._logs):
+                try:
+                    is_sound &= self._logs[key].close(clean)
+                except StorageError as e:
+                    logger.error("%s-%d is not closed cleanly: %s", *key, e)
+                    is_sound = False
+            if clean:
+                self.checkpoint()
+            if is_sound:
+                with storage_errors("close log dir", self.path):
+                    atomic_write(self._fs, self._file(layout.CLEAN_SHUTDOWN_FILE), _CLEAN_SHUTDOWN)
+        finally:
+            self._lock.release()
+
+    # Internals.
+
+    def _load(self, now_ms: int, on_progress: Callable[[int, int], None] | None) -> None:
+        self.was_clean = unlink_if_exists(self._fs, self._file(layout.CLEAN_SHUTDOWN_FILE))
+        self._fs.fsync_dir(self.path)
+        self._recovery_points = read_offset_checkpoint(self._fs, self._file(layout.RECOVERY_POINT_FILE)) or {}
+        self._log_start_offsets = read_offset_checkpoint(self._fs, self._file(layout.LOG_START_OFFSET_FILE)) or {}
+        found = self._find_logs()
+        for number, (key, directory) in enumerate(found):
+            log = self._open_log(key, directory, self._config_for(key[0]), now_ms, is_clean=self.was_clean)
+            if log.damage is not None:
+                logger.error("%s-%d is damaged and takes no writes: %s", *key, log.damage)
+            self._logs[key] = log
+            metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
+            self._topic_ids[key] = read_partition_metadata(self._fs, metadata) or NO_TOPIC_ID
+            if on_progress is not None:
+                on_progress(number + 1, len(found))
+        self._is_loading = False
+        if any(self._recovery_points.get(key, 0) != log.recovery_point for key, log in self._logs.items()):
+            self.advance()
+
+    def _find_logs(self) -> list[tuple[TopicPartitionKey, str]]:
+        found: list[tuple[TopicPartitionKey, str]] = []
+        for name in self._fs.listdir(self.path):
+            path = os.path.join(self.path, name)
+            if name.endswith(TEMPORARY_SUFFIX):
+                unlink_if_exists(self._fs, path)
+            elif name.endswith(layout.DELETE_DIRECTORY_SUFFIX) and "." in name:
+                logger.info("removing %s, whose deletion was interrupted", path)
+                remove_flat_directory(self._fs, path)
+            elif (key := layout.parse_log_directory(name)) is not None:
+                found.append((key, path))
+        return found
+
+    def _open_log(
+        self, key: TopicPartitionKey, directory: str, config: LogConfig, now_ms: int, *, is_clean: bool
+    ) -> Log:
+        return Log(
+            self._fs,
+            directory,
+            topic=key[0],
+            partition=key[1],
+            config=config,
+            now_ms=now_ms,
+            recovery_point=self._recovery_points.get(key, 0),
+            log_start_offset=self._log_start_offsets.get(key, 0),
+            is_clean=is_clean,
+            recovery_points=self,
+        )
+
+    def _forget(self, key: TopicPartitionKey) -> None:
+        """See to it that no checkpoint speaks of an earlier log of that name."""
+        with self._checkpoint_lock:
+            if self._recovery_points.pop(key, 0):
+                self._write_recovery_points()
+            if self._log_start_offsets.pop(key, 0):
+                self._write_log_start_offsets()
+
+    def _write_recovery_points(self) -> None:
+        """Caller holds the checkpoint lock, and read the offsets only then: a retreat in between must not be undone."""
+        points = dict(self._recovery_points) if self._is_loading else {}
+        points |= {key: log.recovery_point for key, log in list(self._logs.items())}
+        write_offset_checkpoint(self._fs, self._file(layout.RECOVERY_POINT_FILE), points)
+        self._recovery_points = points
+
+    def _write_log_start_offsets(self) -> None:
+        starts = dict(self._log_start_offsets) if self._is_loading else {}
+        for key, log in list(self._logs.items()):
+            if log.log_start_offset > log.segment_base_offsets[0]:
+                starts[key] = log.log_start_offset
+            else:
+                starts.pop(key, None)
+        write_offset_checkpoint(self._fs, self._file(layout.LOG_START_OFFSET_FILE), starts)
+        self._log_start_offsets = starts
+
+    def _file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def _take_lock(fs: FileSystem, path: str) -> Lock:
+    try:
+        return fs.lock(os.path.join(path, layout.LOCK_FILE))
+    except BlockingIOError:
+        raise LogDirLockedError(
+            f"log dir {path} is in use by another process: stop that node, or give another directory in log.dirs"
+        ) from None
+    except FileNotFoundError:
+        raise LogDirNotFoundError(f"log dir {path} does not exist: run kraftctl storage format") from None
+
+
+def _constant(config: LogConfig) -> ConfigFor:
+    return lambda topic: config

@@ -1,0 +1,251 @@
+"""Opening a log: from its files to segments, producer state and epochs, after a clean stop or a crash.
+
+After a clean stop the files are taken as they are. After a crash everything from the segment that holds the recovery
+point on is read and checked byte by byte, and indexes, producer state and epochs are made anew from it. What comes
+before the recovery point was synced and is trusted.
+
+Damage is not a torn tail. A crash may cut off what was never synced: a file's tail may be missing, zero (preallocated)
+or half a batch, and later segments may exist without it. That is cut, and the log says so. But an invalid batch is
+*damage*, never cut silently, if
+
+- records below the recovery point (the recorded flushed end) are invalid or missing, or
+- a valid batch follows it in its file.
+
+Why a later segment after a torn one is no damage: `Log.flush` syncs a sealed segment and records the flushed end before
+it reports anything of the next segment as flushed. So beyond the recorded flushed end, nothing in a later segment has
+been acknowledged unless the earlier ones are whole.
+
+A damaged log is readable up to the damage; nothing in it is changed.
+"""
+
+import logging
+import os
+from dataclasses import dataclass, field
+
+from kraftlog.logstore.batches import find_valid_batch, is_zero, scan_batches
+from kraftlog.logstore.checkpoints import read_epoch_checkpoint
+from kraftlog.logstore.epochs import LeaderEpochCache
+from kraftlog.logstore.filesystem import TEMPORARY_SUFFIX, FileSystem, unlink_if_exists
+from kraftlog.logstore.layout import (
+    CLEANED_FILE_SUFFIX,
+    DELETED_FILE_SUFFIX,
+    LEADER_EPOCH_FILE,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    parse_segment_file,
+)
+from kraftlog.logstore.producer_state import ProducerStateManager
+from kraftlog.logstore.replay import apply_to_producers, replay_producers
+from kraftlog.logstore.segment import Segment
+from kraftlog.logstore.snapshot_store import SnapshotStore
+from kraftlog.proto.errors import CorruptRecordError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What `Log` is made of. The last segment grows, all others are sealed."""
+
+    segments: list[Segment]
+    log_end_offset: int
+    snapshots: SnapshotStore
+    producers: ProducerStateManager = field(default_factory=ProducerStateManager)
+    epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
+    unsynced: list[Segment] = field(default_factory=list)
+    """Sealed segments that recovery went through: to be synced before the next one counts as flushed."""
+    needs_sync: bool = False
+    """Recovery changed files, or found data beyond the recovery point."""
+    damage: CorruptRecordError | None = None
+
+
+def load_log(
+    fs: FileSystem, directory: str, *, index_interval: int, recovery_point: int, log_start_offset: int, is_clean: bool
+) -> LoadedLog:
+    """Load the log in an existing directory. Raises `OSError`; damage is in the result."""
+    if recovery_point <= log_start_offset:
+        recovery_point = 0  # all that was synced has been deleted since: nothing can be missing
+    _remove_leftovers(fs, directory)
+    segments = _find_segments(fs, directory, index_interval)
+    snapshots = SnapshotStore(fs, directory)
+    if not segments:
+        return _start_empty(fs, directory, snapshots, index_interval, recovery_point, log_start_offset)
+    loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
+    loaded.epochs = _load_epochs(fs, directory, segments)
+    if not (is_clean and _load_clean(loaded, recovery_point)):
+        _Recovery(loaded, directory, recovery_point).run()
+    snapshots.retain({segment.base_offset for segment in loaded.segments})
+    return loaded
+
+
+def _start_empty(
+    fs: FileSystem,
+    directory: str,
+    snapshots: SnapshotStore,
+    index_interval: int,
+    recovery_point: int,
+    log_start_offset: int,
+) -> LoadedLog:
+    snapshots.remove_above(log_start_offset)
+    segment = Segment.create(fs, directory, log_start_offset, index_interval)
+    fs.fsync_dir(directory)
+    loaded = LoadedLog([segment], log_start_offset, snapshots)
+    if recovery_point > log_start_offset:
+        loaded.damage = _damage(segment, 0, log_start_offset, directory, f"offsets up to {recovery_point} were synced")
+    return loaded
+
+
+def _remove_leftovers(fs: FileSystem, directory: str) -> None:
+    """What a crash left of unfinished work, and indexes without their segment."""
+    names = fs.listdir(directory)
+    for name in names:
+        parsed = parse_segment_file(name)
+        if parsed is not None:
+            base_offset, suffix = parsed
+            useless = suffix not in (LOG_SUFFIX, SNAPSHOT_SUFFIX) and f"{base_offset:020d}{LOG_SUFFIX}" not in names
+        else:
+            useless = name.endswith((TEMPORARY_SUFFIX, DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX))
+        if useless:
+            logger.info("removing the leftover file %s", os.path.join(directory, name))
+            unlink_if_exists(fs, os.path.join(directory, name))
+
+
+def _find_segments(fs: FileSystem, directory: str, index_interval: int) -> list[Segment]:
+    segments = []
+    for name in fs.listdir(directory):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed[1] == LOG_SUFFIX:
+            size = fs.size(os.path.join(directory, name)) or 0
+            segments.append(Segment(fs, directory, parsed[0], size, index_interval))
+    return segments
+
+
+def _load_epochs(fs: FileSystem, directory: str, segments: list[Segment]) -> LeaderEpochCache:
+    entries = read_epoch_checkpoint(fs, os.path.join(directory, LEADER_EPOCH_FILE))
+    if entries:
+        return LeaderEpochCache(entries)
+    cache = LeaderEpochCache()
+    for segment in segments[:-1]:  # the last one is gone through in any case
+        for _, header, _ in segment.batches():
+            cache.assign(header.leader_epoch, header.base_offset)
+    return cache
+
+
+def _load_clean(loaded: LoadedLog, recovery_point: int) -> bool:
+    """Take the files as a clean stop left them; False if they are not like that."""
+    last = loaded.segments[-1]
+    end_position, end_offset = last.end()
+    if end_position != last.size_bytes or end_offset < recovery_point:
+        logger.warning("%s is not as a clean stop leaves it: recovering the log", last.path(LOG_SUFFIX))
+        return False
+    loaded.log_end_offset = end_offset
+    _replay(loaded, loaded.snapshots.load_latest(end_offset, loaded.producers), loaded.segments)
+    if not loaded.epochs.entries:
+        for _, header, _ in last.batches():
+            loaded.epochs.assign(header.leader_epoch, header.base_offset)
+    loaded.epochs.truncate_to(end_offset + 1)  # an epoch without batches may start at the end
+    last.unseal()
+    return True
+
+
+def _replay(loaded: LoadedLog, from_offset: int | None, segments: list[Segment]) -> None:
+    """Bring producer state from a snapshot at `from_offset` (None: from nothing) to the end of `segments`."""
+    start = -1 if from_offset is None else from_offset
+    for number, segment in enumerate(segments):
+        if number + 1 == len(segments) or segments[number + 1].base_offset > start:
+            replay_producers(loaded.producers, segment, max(start, segment.base_offset))
+
+
+def _damage(segment: Segment, position: int, offset: int, directory: str, reason: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{segment.path(LOG_SUFFIX)}: no valid batch at position {position} (offset {offset}), but {reason}; fetch the "
+        f"partition from another replica, or stop the node and run: kraftctl log repair {directory}"
+    )
+
+
+class _Recovery:
+    """One pass over the segments from the recovery point on. Invariant: `_end_offset` is where the valid log ends."""
+
+    def __init__(self, loaded: LoadedLog, directory: str, recovery_point: int) -> None:
+        self._loaded = loaded
+        self._directory = directory
+        self._recovery_point = recovery_point
+        self._end_offset = 0
+
+    def run(self) -> None:
+        loaded = self._loaded
+        first = max((n for n, s in enumerate(loaded.segments) if s.base_offset <= self._recovery_point), default=0)
+        start_offset = self._end_offset = loaded.segments[first].base_offset
+        loaded.epochs.truncate_to(start_offset)
+        loaded.snapshots.remove_above(start_offset)
+        _replay(loaded, loaded.snapshots.load_latest(start_offset, loaded.producers), loaded.segments[:first])
+        for number in range(first, len(loaded.segments)):
+            if loaded.segments[number].base_offset != self._end_offset:
+                self._drop_from(number)
+                break
+            if number > first:
+                self._pass_boundary(loaded.segments[number - 1])
+            if not self._recover(loaded.segments[number]):
+                del loaded.segments[number + 1 :]
+                break
+        last = loaded.segments[-1]
+        if loaded.damage is None and self._end_offset < self._recovery_point:
+            self._mark_damaged(last, last.size_bytes, f"offsets up to {self._recovery_point} were synced")
+        loaded.log_end_offset = self._end_offset
+        loaded.needs_sync |= self._end_offset != self._recovery_point
+
+    def _pass_boundary(self, sealed: Segment) -> None:
+        sealed.seal()
+        self._loaded.unsynced.append(sealed)
+        self._loaded.snapshots.write(self._end_offset, self._loaded.producers)
+
+    def _recover(self, segment: Segment) -> bool:
+        """Check one segment and make its indexes; False if it is damaged."""
+        loaded, size, end_position = self._loaded, segment.size_bytes, 0
+        segment.grow_from_scratch()
+        for position, header, batch in scan_batches(segment.file, 0, size):
+            if header.base_offset < self._end_offset:
+                return self._mark_damaged(segment, position, f"one with offset {header.base_offset} is there")
+            segment.note_batch(position, header, header.last_offset)
+            aborted = apply_to_producers(loaded.producers, header, header.base_offset, batch)
+            if aborted is not None:
+                segment.indexes.aborted.append(aborted)
+            loaded.epochs.assign(header.leader_epoch, header.base_offset)
+            self._end_offset = header.next_offset
+            end_position = position + header.size_bytes
+        return end_position == size or self._cut_tail(segment, end_position, size)
+
+    def _cut_tail(self, segment: Segment, position: int, size: int) -> bool:
+        if self._end_offset < self._recovery_point:
+            return self._mark_damaged(segment, position, f"offsets up to {self._recovery_point} were synced")
+        if not is_zero(segment.file, position, size):
+            following = find_valid_batch(segment.file, position, size, self._end_offset)
+            if following is not None:
+                return self._mark_damaged(segment, position, f"a valid batch follows at position {following}")
+            logger.warning(
+                "%s: cutting the torn tail of %d bytes at position %d, offset %d",
+                segment.path(LOG_SUFFIX),
+                size - position,
+                position,
+                self._end_offset,
+            )
+        segment.cut_file(position)
+        self._loaded.needs_sync = True
+        return True
+
+    def _drop_from(self, number: int) -> None:
+        """Remove segments that continue something lost: nobody was told that they are safe (see the module)."""
+        for segment in reversed(self._loaded.segments[number:]):
+            logger.warning(
+                "%s: removed, because the log ends at offset %d and the records in between were never synced",
+                segment.path(LOG_SUFFIX),
+                self._end_offset,
+            )
+            segment.delete_files()
+        del self._loaded.segments[number:]
+        self._loaded.needs_sync = True
+
+    def _mark_damaged(self, segment: Segment, position: int, reason: str) -> bool:
+        segment.size_bytes = position
+        self._loaded.damage = _damage(segment, position, self._end_offset, self._directory, reason)
+        return False

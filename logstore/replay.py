@@ -1,0 +1,36 @@
+"""The one way in which batches change what a log knows of producers and transactions; append and recovery share it."""
+
+from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
+from kraftlog.logstore.segment import Segment
+from kraftlog.proto.records import (
+    BatchHeader,
+    ControlType,
+    EndTransactionMarker,
+    decode_batch,
+    read_control_type,
+    read_end_transaction_marker,
+)
+from kraftlog.proto.seams import Buffer
+
+
+def apply_to_producers(
+    producers: ProducerStateManager, header: BatchHeader, first_offset: int, batch: Buffer
+) -> AbortedTransaction | None:
+    """Account for a batch; the transaction that it aborts. `batch` is read only if it is a control batch."""
+    if not header.has_producer_id:
+        return None
+    return producers.apply(header, first_offset, _read_marker(batch) if header.is_control else None)
+
+
+def replay_producers(producers: ProducerStateManager, segment: Segment, from_offset: int) -> None:
+    """Apply the segment's batches from `from_offset` on; its transaction index is left alone."""
+    for _, header, batch in segment.batches(segment.position_of(from_offset)):
+        apply_to_producers(producers, header, header.base_offset, batch)
+
+
+def _read_marker(batch: Buffer) -> EndTransactionMarker | None:
+    """The end-of-transaction marker of a control batch; None if it is another kind of control batch."""
+    records = decode_batch(batch, check=False)
+    if records and read_control_type(records[0]) in (ControlType.COMMIT, ControlType.ABORT):
+        return read_end_transaction_marker(records[0])
+    return None

@@ -1,0 +1,360 @@
+"""One segment: a `.log` file of batches with the indexes that say where in it to look.
+
+A segment grows, then it is sealed. While it grows (the last one of a log), its file has a preallocated tail of zeros and
+its indexes are in memory. `seal` writes the index files and trims the tail; from then on the files are Kafka's, byte for
+byte, never change and are opened on demand. Truncation may make a sealed segment grow again.
+
+Appends belong to the log's writer; lookups and reads may run in any thread.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+
+from kraftlog.logstore import layout
+from kraftlog.logstore.batches import ScannedBatch, find_batch, unpack_header, walk_headers, whole_batches
+from kraftlog.logstore.errors import is_disk_full
+from kraftlog.logstore.filesystem import File, FileSystem, sync_file, unlink_if_exists
+from kraftlog.logstore.indexes import NO_TIMESTAMP, TimestampOffset
+from kraftlog.logstore.producer_state import AbortedTransaction
+from kraftlog.logstore.segment_indexes import INDEX_SUFFIXES, SegmentIndexes, load_aborted, load_indexes
+from kraftlog.proto.records import HEADER_BYTES, BatchHeader, decode_batch
+from kraftlog.proto.seams import Buffer
+
+logger = logging.getLogger(__name__)
+
+_PAGE_BYTES = 4096
+_MIN_PREALLOCATION = 16 << 10  # a partition that holds little costs little
+_MAX_PREALLOCATION = 16 << 20  # at most so much of a full disk lies idle per growing segment
+
+RecordPosition = tuple[int, int, int]
+"""(offset, timestamp, leader epoch) of one record."""
+
+
+class TornAppendError(OSError):
+    """A write failed and what it left could not be removed: the file must not be written any more."""
+
+
+class Segment:
+    """`size_bytes` is the end of the data: what is beyond it in the file is preallocated."""
+
+    __slots__ = (
+        "_allocated",
+        "_directory",
+        "_end_hint",
+        "_file",
+        "_first_timestamp",
+        "_fs",
+        "_indexes",
+        "_interval_bytes",
+        "_lock",
+        "_start_hint",
+        "_tail_hint",
+        "base_offset",
+        "is_sealed",
+        "size_bytes",
+    )
+
+    def __init__(self, fs: FileSystem, directory: str, base_offset: int, size_bytes: int, index_interval: int) -> None:
+        """A sealed segment that exists; nothing is opened yet. See `create` and `unseal` for growing ones."""
+        self._fs = fs
+        self._directory = directory
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.is_sealed = True
+        self._interval_bytes = index_interval
+        self._allocated = size_bytes
+        self._file: File | None = None
+        self._indexes: SegmentIndexes | None = None
+        self._first_timestamp: int | None = None
+        self._start_hint = self._end_hint = self._tail_hint = (base_offset, 0)
+        """(offset, position): where the last read goes on, up to where it was allowed to go, where the data ends."""
+        self._lock = threading.RLock()
+        """Guards lazy opening, so that there is one descriptor and one map per file."""
+
+    @classmethod
+    def create(cls, fs: FileSystem, directory: str, base_offset: int, index_interval: int) -> "Segment":
+        """An empty growing segment; empties a stray file of that name."""
+        segment = cls(fs, directory, base_offset, 0, index_interval)
+        segment._file = fs.open(segment.path(layout.LOG_SUFFIX), create=True)
+        segment._file.truncate(0)
+        segment.grow_from_scratch()
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return os.path.join(self._directory, layout.segment_file_name(self.base_offset, suffix))
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            with self._lock:
+                if self._file is None:
+                    self._file = self._fs.open(self.path(layout.LOG_SUFFIX))
+                file = self._file
+        return file
+
+    @property
+    def indexes(self) -> SegmentIndexes:
+        indexes = self._indexes
+        if indexes is None:
+            with self._lock:
+                if self._indexes is None:
+                    self._indexes = self._load_indexes()
+                indexes = self._indexes
+        return indexes
+
+    # Growing.
+
+    def append(self, buffers: Sequence[Buffer], size_bytes: int) -> int:
+        """Write whole batches; the position of the first. After an `OSError` the segment is as it was.
+
+        `TornAppendError`: that could not be restored. The caller then calls `note_batch` for each of them.
+        """
+        position = self.size_bytes
+        end = position + size_bytes
+        if end > self._allocated:
+            self._preallocate(end)
+        try:
+            self.file.pwritev(buffers, position)
+        except OSError as e:
+            self._cut_failed_append(e)
+            raise
+        self.size_bytes = end
+        return position
+
+    def note_batch(self, position: int, header: BatchHeader, last_offset: int) -> None:
+        """Account for an appended batch in the indexes. `last_offset` is the batch's in this log."""
+        if self._first_timestamp is None:
+            self._first_timestamp = header.max_timestamp
+        size_bytes = header.size_bytes
+        self.indexes.note_batch(position, size_bytes, last_offset, header.max_timestamp)
+        self._tail_hint = (last_offset + 1, position + size_bytes)
+
+    def seal(self) -> None:
+        """Write the indexes and trim the file; not synced (`sync` does that). After an `OSError` it still grows."""
+        self.indexes.write(self._fs, self.path)
+        self.file.truncate(self.size_bytes)
+        self._allocated = self.size_bytes
+        self.is_sealed = True
+        self._indexes = None
+
+    def unseal(self) -> None:
+        """Let a sealed segment grow again, from the end of its indexes."""
+        if self.is_sealed:
+            self._indexes = self.indexes.growing_again(self._interval_bytes, self.size_bytes)
+            self.is_sealed = False
+
+    def grow_from_scratch(self) -> None:
+        """Let the segment grow with empty indexes, which the caller fills by `note_batch` for every batch in it."""
+        self.is_sealed = False
+        self._indexes = SegmentIndexes.growing(self.base_offset, self._interval_bytes)
+        self._first_timestamp = None
+        self._forget_hints()
+
+    def truncate_to_position(self, position: int) -> None:
+        """Cut a growing segment before the batch at `position`; the indexes follow."""
+        aborted = self.indexes.aborted
+        self.cut_file(position)
+        self._indexes = self._from_headers([])
+        self._first_timestamp = None
+        self._forget_hints()
+        _, end_offset = self.end()
+        self._indexes.aborted = [t for t in aborted if t.last_offset < end_offset]
+
+    def cut_file(self, position: int) -> None:
+        """Let the data end at `position`, without looking at the indexes."""
+        self.file.truncate(position)
+        self.size_bytes = self._allocated = position
+
+    def sync(self) -> None:
+        """Make a sealed segment's files durable (not their names: that is the directory's)."""
+        self.file.fdatasync()
+        for suffix in INDEX_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):  # no aborted transactions, no index of them
+                sync_file(self._fs, self.path(suffix))
+
+    # Reading.
+
+    def position_of(self, offset: int) -> int:
+        """Where the first batch starts whose last offset is >= `offset`; `size_bytes` if there is none."""
+        for hint_offset, position in (self._start_hint, self._end_hint, self._tail_hint):
+            if hint_offset == offset:
+                return position
+        return find_batch(self.file, self._search_from(offset), self.size_bytes, offset)
+
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int | None, at_least_one_batch: bool
+    ) -> tuple[bytes, int] | None:
+        """(whole batches from the one that holds `offset`, the offset after them); None: no batch there.
+
+        `end_offset` None: up to the segment's end; else only batches that start below it.
+        """
+        limit = self.size_bytes if end_offset is None else self._limit_of(end_offset)
+        start = self.position_of(offset)
+        if start >= limit:
+            return None
+        data = self.file.pread(min(max_bytes, limit - start), start)
+        entry = self.indexes.offsets.lookup_position(start + len(data))
+        end, next_offset = whole_batches(data, max(0, entry.position - start) if entry else 0)
+        if next_offset is None:
+            if end:  # the entry's batch is cut, those before it are whole: walk them
+                end, next_offset = whole_batches(data, 0)
+            elif at_least_one_batch:
+                data = self._read_batch(start)
+                end, next_offset = whole_batches(data, 0)
+            else:
+                return b"", offset
+        assert next_offset is not None, f"{self.path(layout.LOG_SUFFIX)}: no batch at position {start}"
+        self._start_hint = (next_offset, start + end)
+        return (data if end == len(data) else data[:end]), next_offset
+
+    def offset_for_time(self, timestamp: int, start_offset: int) -> RecordPosition | None:
+        """The first record from `start_offset` on with a timestamp >= `timestamp`."""
+        if self.largest.timestamp < timestamp:
+            return None
+        entry = self.indexes.times.lookup(timestamp)
+        skip_to = max(start_offset, self.base_offset if entry is None else entry.offset)
+        for position, header, _ in self.batches(self.position_of(skip_to)):
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                for record in decode_batch(self._read_batch(position), check=False):
+                    if record.timestamp >= timestamp and record.offset >= start_offset:
+                        return record.offset, record.timestamp, header.leader_epoch
+        return None
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """Largest timestamp; its offset is the last one of the first batch that has it. (-1, base) when empty."""
+        return self.indexes.largest or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def first_timestamp(self) -> int | None:
+        """Largest timestamp of the first batch, from which the segment's age counts; None when empty."""
+        if self._first_timestamp is None and self.size_bytes:
+            header = unpack_header(self.file.pread(HEADER_BYTES, 0))
+            self._first_timestamp = header.max_timestamp if header else None
+        return self._first_timestamp
+
+    def end(self) -> tuple[int, int]:
+        """(position, offset) after the last whole batch, found from the last index entry; (0, base) when empty."""
+        entry = self.indexes.offsets.lookup_position(self.size_bytes)
+        end_position, end_offset = entry.position if entry else 0, self.base_offset
+        for position, header, _ in self.batches(end_position):
+            end_position, end_offset = position + header.size_bytes, header.next_offset
+        return end_position, end_offset
+
+    def batches(self, position: int = 0) -> Iterator[ScannedBatch]:
+        """Headers from the batch at `position` on, with the bytes of control batches."""
+        return walk_headers(self.file, position, self.size_bytes)
+
+    def close(self) -> None:
+        """Let go of files and maps. A read that runs in another thread ends undisturbed."""
+        self._file = None
+        if self.is_sealed:
+            self._indexes = None
+
+    def delete_files(self) -> None:
+        """Remove every file. Indexes without a log are removed when the log is loaded, so the log goes first."""
+        self.close()
+        for suffix in (layout.LOG_SUFFIX, *INDEX_SUFFIXES):
+            unlink_if_exists(self._fs, self.path(suffix))
+
+    # Internals.
+
+    def _preallocate(self, needed: int) -> None:
+        step = max(_MIN_PREALLOCATION, min(self._allocated, _MAX_PREALLOCATION))
+        target = -(-max(needed, self._allocated + step) // _PAGE_BYTES) * _PAGE_BYTES
+        try:
+            self.file.preallocate(self._allocated, target - self._allocated)
+        except OSError as e:
+            if not is_disk_full(e):
+                raise
+            target = needed  # the last bytes of a disk are there to be used
+            self.file.preallocate(self._allocated, target - self._allocated)
+        self._allocated = target
+
+    def _cut_failed_append(self, error: OSError) -> None:
+        """Remove what a failed write left: half a batch, or whole ones that nobody was told of."""
+        try:
+            self.file.truncate(self.size_bytes)
+        except OSError:
+            raise TornAppendError(error.errno, error.strerror, self.path(layout.LOG_SUFFIX)) from error
+        self._allocated = self.size_bytes
+
+    def _read_batch(self, position: int) -> bytes:
+        header = unpack_header(self.file.pread(HEADER_BYTES, position))
+        assert header is not None, f"{self.path(layout.LOG_SUFFIX)}: no batch at position {position}"
+        return self.file.pread(header.size_bytes, position)
+
+    def base_offset_at(self, position: int) -> int | None:
+        """Base offset of the batch at `position`; None at the end."""
+        header = unpack_header(self.file.pread(HEADER_BYTES, position)) if position < self.size_bytes else None
+        return None if header is None else header.base_offset
+
+    def _limit_of(self, end_offset: int) -> int:
+        """Position of the first batch that starts at or after `end_offset`."""
+        position = self.position_of(end_offset)
+        if position < self.size_bytes:
+            header = unpack_header(self.file.pread(HEADER_BYTES, position))
+            if header is not None and header.base_offset < end_offset:
+                position += header.size_bytes  # the end lies inside this batch
+            else:
+                self._end_hint = (end_offset, position)
+        return position
+
+    def _search_from(self, offset: int) -> int:
+        """Position of a batch that does not start after the one that holds `offset`, by the offset index."""
+        entry = self.indexes.offsets.lookup(offset)
+        if entry is None:
+            return 0
+        if self.is_sealed and not self._leads_to_batch(entry.position, entry.offset):
+            self._replace_indexes(f"no batch ends with offset {entry.offset} at position {entry.position}")
+            entry = self.indexes.offsets.lookup(offset)
+        return entry.position if entry else 0
+
+    def _leads_to_batch(self, position: int, last_offset: int) -> bool:
+        header = unpack_header(self.file.pread(HEADER_BYTES, position))
+        return header is not None and header.last_offset == last_offset
+
+    def _load_indexes(self) -> SegmentIndexes:
+        indexes = load_indexes(self._fs, self.path, self.base_offset, self.size_bytes)
+        if indexes is not None and self._are_true(indexes):
+            return indexes
+        return self._rebuilt_indexes()
+
+    def _are_true(self, indexes: SegmentIndexes) -> bool:
+        """Whether the last entries of both indexes lead to the batches that they name."""
+        if len(indexes.offsets):
+            last = indexes.offsets.entry(len(indexes.offsets) - 1)
+            if not self._leads_to_batch(last.position, last.offset):
+                return False
+        if indexes.largest is None:
+            return self.size_bytes == 0
+        entry = indexes.offsets.lookup(indexes.largest.offset)
+        position = find_batch(self.file, entry.position if entry else 0, self.size_bytes, indexes.largest.offset)
+        header = unpack_header(self.file.pread(HEADER_BYTES, position))
+        return header is not None and (header.max_timestamp, header.last_offset) == indexes.largest
+
+    def _replace_indexes(self, reason: str) -> None:
+        logger.warning("rebuilding the indexes of %s: %s", self.path(layout.LOG_SUFFIX), reason)
+        with self._lock:
+            self._indexes = self._rebuilt_indexes()
+
+    def _rebuilt_indexes(self) -> SegmentIndexes:
+        """Indexes of a sealed segment made from its batches' headers; their files are written if that is possible."""
+        indexes = self._from_headers(load_aborted(self._fs, self.path))
+        try:
+            indexes.write(self._fs, self.path)
+        except OSError as e:
+            logger.warning("the rebuilt indexes of %s stay in memory: %s", self.path(layout.LOG_SUFFIX), e)
+        return indexes
+
+    def _from_headers(self, aborted: list[AbortedTransaction]) -> SegmentIndexes:
+        indexes = SegmentIndexes.growing(self.base_offset, self._interval_bytes, aborted)
+        for position, header, _ in walk_headers(self.file, 0, self.size_bytes, with_control=False):
+            indexes.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+        return indexes
+
+    def _forget_hints(self) -> None:
+        self._start_hint = self._end_hint = self._tail_hint = (self.base_offset, 0)
