@@ -310,8 +310,8 @@ def _encode(message: Any, schema: _Schema, pieces: list[Buffer]) -> int:
     """Append the fields of `message` to `pieces`; return their size in bytes."""
     total = 0
     for name, kind, tag, nested in schema.encoders:
-        value = getattr(message, name)
-        if not value and value is not None and kind is not _Kind.MESSAGE:
+        value: Any = getattr(message, name)
+        if kind is not _Kind.MESSAGE and not value:
             continue
         match kind:
             case _Kind.STRING:

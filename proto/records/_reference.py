@@ -167,7 +167,7 @@ class RecordAppender:
 
         Raises `InvalidTimestampError` below -1, `RecordTooLargeError` only above what the format can express (2 GiB).
         """
-        self._commit(timestamp_ms, self.encode(timestamp_ms, key, value, headers))
+        self._commit(timestamp_ms, self.encode(timestamp_ms, key, value, _raw_headers(headers) if headers else ()))
         return HEADER_BYTES + len(self._section)
 
     def encode(
@@ -175,9 +175,9 @@ class RecordAppender:
         timestamp_ms: int,
         key: Buffer | None,
         value: Buffer | None,
-        headers: Sequence[tuple[str | Buffer, Buffer | None]],
+        headers: Sequence[tuple[bytes, Buffer | None]],
     ) -> bytes:
-        """The bytes that `append` would add for the same arguments."""
+        """The bytes that `append` would add for the same arguments; header keys are UTF-8 already."""
         if not -1 <= timestamp_ms <= MAX_TIMESTAMP:
             raise InvalidTimestampError(f"timestamp {timestamp_ms} ms is out of range: give -1 (none) or more")
         count = self.record_count
@@ -208,7 +208,7 @@ class RecordAppender:
         timestamp_ms: int,
         key: Buffer | None,
         value: Buffer | None,
-        headers: Sequence[tuple[str | Buffer, Buffer | None]],
+        headers: Sequence[tuple[bytes, Buffer | None]],
     ) -> bool:
         """Append unless the batch would pass `max_bytes`; `RecordTooLargeError` if the record alone would."""
         encoded = self.encode(timestamp_ms, key, value, headers)
@@ -234,11 +234,17 @@ def _blob(data: Buffer | None) -> bytes:
     return b"%b%b" % (UNSIGNED[size << 1] if size < _SMALL else encode_zigzag(size), data)
 
 
-def _encode_headers(headers: Sequence[tuple[str | Buffer, Buffer | None]]) -> bytes:
-    """Header keys are str from users and UTF-8 bytes from Arrow columns."""
+def _raw_headers(headers: Sequence[tuple[str, Buffer | None]]) -> list[tuple[bytes, Buffer | None]]:
+    for header in headers:
+        if not isinstance(header, tuple) or len(header) != 2 or not isinstance(header[0], str):
+            raise TypeError("a header is a tuple of str and bytes or None")
+    return [(key.encode(), value) for key, value in headers]
+
+
+def _encode_headers(headers: Sequence[tuple[bytes, Buffer | None]]) -> bytes:
     parts = [encode_zigzag(len(headers))]
     for key, value in headers:
-        parts += (_blob(key.encode() if isinstance(key, str) else key), _blob(value))
+        parts += (_blob(key), _blob(value))
     return b"".join(parts)
 
 

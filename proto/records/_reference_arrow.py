@@ -178,7 +178,8 @@ def append_columns(
         raise ValueError("a header without a key")
     keys, values = _rows(key), _rows(value)
     for _ in range(row):
-        next(keys), next(values)
+        next(keys)
+        next(values)
     while row < end_row:
         mine = [] if ends is None else headers[ends[row - 1] if row else 0 : ends[row]]
         if not appender.append_within(max_bytes, times[row], next(keys), next(values), mine):  # type: ignore[arg-type] # no key is None

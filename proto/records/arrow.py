@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from kraftlog.proto.errors import InvalidRecordError
 from kraftlog.proto.records import backend
@@ -25,6 +25,8 @@ from kraftlog.proto.records.builder import BatchBuilder
 from kraftlog.proto.records.compression import MAX_DECOMPRESSED_BYTES
 from kraftlog.proto.records.format import MAX_OFFSET, BatchHeader, Buffer, CompressionType, check_crc, iter_headers
 from kraftlog.proto.records.reader import record_section
+
+pc: Any = pyarrow.compute  # makes its functions at run time, so type checkers do not see them
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 COLUMN_TYPES: dict[str, pa.DataType] = {
@@ -242,7 +244,7 @@ def _timestamps(column: pa.Array | None, count: int, timestamp_ms: int) -> Any:
     return _int64_buffer(pc.fill_null(pc.cast(column, pa.int64()), default))
 
 
-def _header_parts(column: pa.Array | None) -> tuple[Any, Any, Any]:
+def _header_parts(column: Any) -> tuple[Any, Any, Any]:
     """(int64 ends, keys, values) of a column of headers; three times None without one."""
     if column is None or pa.types.is_null(column.type):
         return None, None, None

@@ -1,8 +1,8 @@
 """Building batches: records go in one at a time, a batch's bytes come out."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kraftlog.proto.errors import IllegalStateError
+from kraftlog.proto.errors import IllegalStateError, RecordTooLargeError
 from kraftlog.proto.records import _reference, backend, compression
 from kraftlog.proto.records.format import (
     CONTROL_BIT,
@@ -10,20 +10,25 @@ from kraftlog.proto.records.format import (
     HEADER_HEAD,
     HEADER_TAIL,
     MAGIC,
+    MAX_BATCH_LENGTH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
+    Buffer,
     CompressionType,
     TimestampType,
 )
 
+if TYPE_CHECKING:
+    _Appender = _reference.RecordAppender  # the C twin's has the same names
+else:
+    _Appender = object
 
-class _Batching:
-    """What both builders add to their `RecordAppender`: the attributes of the batch and `build`."""
 
-    __slots__ = ()
+class _Batching(_Appender):
+    """What both builders add to their `RecordAppender`: the attributes of the batch, and `build`."""
 
     def __init__(
         self,
@@ -38,17 +43,6 @@ class _Batching:
         self.compression_level = compression_level
         self.is_transactional = is_transactional
         self.is_control = is_control
-
-    if TYPE_CHECKING:
-        compression_type: CompressionType
-        compression_level: int | None
-        is_transactional: bool
-        is_control: bool
-        record_count: int
-        base_timestamp: int
-        max_timestamp: int
-
-        def section(self) -> Any: ...
 
     def build(
         self,
@@ -69,7 +63,7 @@ class _Batching:
             | (TRANSACTIONAL_BIT if self.is_transactional else 0)
             | (CONTROL_BIT if self.is_control else 0)
         )
-        section = self.section()
+        section: Buffer = self.section()
         if self.compression_type:
             section = compression.compress(self.compression_type, section, self.compression_level)
         tail = HEADER_TAIL.pack(
@@ -83,23 +77,23 @@ class _Batching:
             self.record_count,
         )
         crc = backend.current.crc32c(section, backend.current.crc32c(tail))
-        length = HEADER_BYTES - 12 + len(memoryview(section))
+        length = HEADER_BYTES - 12 + len(section)
+        if length > MAX_BATCH_LENGTH:
+            raise RecordTooLargeError(f"batch of {length} bytes exceeds {MAX_BATCH_LENGTH}, the format's limit")
         return b"".join((HEADER_HEAD.pack(base_offset, length, leader_epoch, MAGIC, crc), tail, section))
 
 
 class PythonBatchBuilder(_Batching, _reference.RecordAppender):
-    """Builds one batch: `append` records, then `build`. Used from one thread at a time."""
+    """Builds one batch: `append` records, then `build`. Used from one thread at a time.
 
-    __slots__ = ("compression_level", "compression_type", "is_control", "is_transactional")
+    `append(timestamp_ms, key, value, headers)` returns `size_bytes`, the uncompressed size so far: whoever collects
+    records compares it with a limit of its own.
+    """
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or backend.current.NAME == "python":
     BatchBuilder = PythonBatchBuilder
 else:
-    BatchBuilder = PythonBatchBuilder
-    if backend.current.NAME == "c":
 
-        class BatchBuilder(_Batching, backend.current.RecordAppender):
-            """Builds one batch: `append` records, then `build`. Used from one thread at a time."""
-
-            __slots__ = ("compression_level", "compression_type", "is_control", "is_transactional")
+    class BatchBuilder(_Batching, backend.current.RecordAppender):
+        __doc__ = PythonBatchBuilder.__doc__

@@ -187,11 +187,11 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
     with memoryview(data) as view:
         position = 0
         for _ in range(MAX_FRAMES):
-            stop, bound = _zstd_frame_end(view, position)
             try:
-                size = zstandard.frame_content_size(view[position:stop])
+                size = zstandard.frame_content_size(view[position:])
                 if size > output.left:
                     raise InvalidRecordError(f"zstd frame of {size} bytes exceeds the limit of {limit}")
+                stop, bound = _zstd_frame_end(view, position)
                 room = max(min(bound, output.left), 1)
                 output.add(decompressor.decompress(view[position:stop], max_output_size=room))
             except zstandard.ZstdError as error:
