@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from kraftlog.logstore import AppendInfo, DiskFullError, FlushPolicy, LogConfig, ReadResult
+from kraftlog.logstore import AppendInfo, FlushPolicy, LogConfig, ReadResult
+from kraftlog.logstore.producer_state import AbortedTransaction
+from kraftlog.logstore.segment import RecordPosition
 from kraftlog.proto.errors import (
     FencedLeaderEpochError,
     InvalidRequiredAcksError,
@@ -65,10 +67,9 @@ class PartitionLog(Protocol):
     def flushed_end_offset(self) -> int: ...
 
     @property
-    def latest_epoch(self) -> int: ...
+    def failure(self) -> StorageError | None: ...
 
-    @property
-    def first_unstable_offset(self) -> int | None: ...
+    def assign_epoch(self, leader_epoch: int) -> None: ...
 
     def append_as_leader(
         self,
@@ -81,7 +82,15 @@ class PartitionLog(Protocol):
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True) -> ReadResult: ...
 
+    def offset_for_time(self, timestamp_ms: int) -> RecordPosition | None: ...
+
+    def max_timestamp(self) -> RecordPosition | None: ...
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
+
+    def last_stable_offset(self, high_watermark: int) -> int: ...
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]: ...
 
     def flush(self) -> int: ...
 
@@ -132,6 +141,7 @@ class Partition:
         is_new = leader_epoch > self.leader_epoch or not self.is_leader
         if is_new:
             self.leader_epoch_start_offset = self.log.log_end_offset
+            self.log.assign_epoch(leader_epoch)
             self._followers = {}
         self.is_leader = True
         self.leader_id = self.node_id
@@ -204,9 +214,9 @@ class Partition:
             self.check_min_in_sync_replicas()
         try:
             info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, batches=batches)
-        except DiskFullError:
-            raise
         except StorageError as error:
+            if self.log.failure is None:
+                raise  # a full disk: nothing was written
             raise self.fail(error) from error
         self._maybe_advance_high_watermark()
         return info
@@ -284,8 +294,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Exclusive end of what a read_committed reader may see: below it no transaction is open."""
-        unstable = self.log.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return self.log.last_stable_offset(self.high_watermark)
 
     def visible_end(self, *, read_committed: bool) -> int:
         """Exclusive end of what a consumer may read."""
@@ -313,8 +322,16 @@ class Partition:
             return epoch, end_offset
         return None
 
-    def read(self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one_batch: bool = True) -> ReadResult:
-        """Whole batches from the one that contains `offset`, below the visible end.
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        read_committed: bool,
+        end_offset: int | None = None,
+        at_least_one_batch: bool = True,
+    ) -> ReadResult:
+        """Whole batches from the one that contains `offset`, below the visible end, that start below `end_offset`.
 
         Raises `OffsetOutOfRangeError` outside of [log start, log end]; between the visible end and the log end the
         result is empty.
@@ -324,11 +341,10 @@ class Partition:
                 f"broker {self.node_id}, {self}: offset {offset} is outside of "
                 f"[{self.log.log_start_offset}, {self.log.log_end_offset}]: seek to an offset that exists"
             )
-        end_offset = self.visible_end(read_committed=read_committed)
-        try:
-            return self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one_batch=at_least_one_batch)
-        except StorageError as error:
-            raise self.fail(error) from error
+        end = self.visible_end(read_committed=read_committed)
+        if end_offset is not None:
+            end = min(end, end_offset)
+        return self.log.read(offset, max_bytes, end_offset=end, at_least_one_batch=at_least_one_batch)
 
 
 def check_acks(acks: int) -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from kraftlog.kraft.image import RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
-from kraftlog.logstore import AppendInfo, Log, LogConfig, LogDir
+from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
 from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, StorageError, UnknownTopicOrPartitionError
 from kraftlog.proto.names import display
 from kraftlog.proto.records import BatchHeader
@@ -26,6 +26,9 @@ from kraftlog.replication.purgatory import DelayedOperation, Purgatory
 from kraftlog.replication.timer import TimerEntry
 
 logger = logging.getLogger("kraftlog.replication")
+
+NEVER_MS = 1 << 62  # Kafka's default of flush.ms is Long.MAX_VALUE: the operating system decides
+DISK_FULL_RETRY_MS = 1_000  # between attempts to flush while the disk is full
 
 Listener = Callable[[TopicPartition], None]
 LeadershipListener = Callable[[Partition], None]
@@ -42,10 +45,11 @@ class ReplicaManager:
         clock: Clock,
         executor: BlockingExecutor,
         topic_defaults: Mapping[str, str],
+        high_watermarks: Mapping[TopicPartition, int],
         on_leadership: LeadershipListener,
         on_storage_failure: Callable[[StorageError], None],
     ) -> None:
-        """`on_leadership` is called when a partition has begun to lead an epoch or has ceased to lead;
+        """`high_watermarks`: as `replication-offset-checkpoint` had them. `on_leadership` is called when a partition has begun to lead an epoch or has ceased to lead;
         `on_storage_failure` once, when the log directory has failed and every partition of it is offline."""
         self.node_id = node_id
         self.clock = clock
@@ -59,6 +63,7 @@ class ReplicaManager:
         self._log_dir = log_dir
         self._executor = executor
         self._topic_defaults = dict(topic_defaults)
+        self._checkpointed = dict(high_watermarks)
         self._on_leadership = on_leadership
         self._on_storage_failure = on_storage_failure
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -68,6 +73,7 @@ class ReplicaManager:
         self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
         self._updates: deque[tuple[MetadataDelta, MetadataImage]] = deque()
         self._applying: asyncio.Task[None] | None = None
+        self._published_offset = -1
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_stopped = False
 
@@ -78,15 +84,16 @@ class ReplicaManager:
         if self._is_stopped:
             return
         self._updates.append((delta, image))
+        self._published_offset = image.offset
         if self._applying is None:
             self._applying = asyncio.get_running_loop().create_task(self._apply_updates())
 
-    async def wait_applied(self, offset: int) -> None:
-        """Return when the metadata up to `offset` have taken effect here."""
-        if self.image.offset >= offset:
+    async def wait_applied(self) -> None:
+        """Return when all metadata that the quorum has published so far have taken effect here."""
+        if self._applying is None:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._applied_waiters.append((offset, waiter))
+        self._applied_waiters.append((self._published_offset, waiter))
         await waiter
 
     async def _apply_updates(self) -> None:
@@ -148,13 +155,13 @@ class ReplicaManager:
         """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced."""
         key = (topic.name, number)
         log = self._log_dir.logs.get(key)
-        if log is not None and log.topic_id not in (topic.topic_id, None):
-            logger.warning("%s-%d: the log on disk is of topic id %s, deleted meanwhile", *key, log.topic_id)
+        if log is not None and self._log_dir.topic_id(*key) != topic.topic_id:
+            logger.warning("%s-%d: the log on disk belongs to a topic that was deleted meanwhile: removing it", *key)
             self._log_dir.delete_log(*key)
             log = None
         if log is None:
-            return self._log_dir.create_log(topic.name, number, topic.topic_id, config)
-        log.update_config(config)
+            return self._log_dir.create_log(*key, topic.topic_id, config, now_ms=self.clock.wall_ms())
+        log.config = config
         return log
 
     def _add(self, topic: TopicImage, number: int, log: Log) -> None:
@@ -163,7 +170,7 @@ class ReplicaManager:
             number,
             log,
             node_id=self.node_id,
-            high_watermark=self._log_dir.high_watermark(topic.name, number),
+            high_watermark=self._checkpointed.get((topic.name, number), 0),
         )
         self._partitions[partition.key] = partition
         self._topic_ids[partition.key] = topic.topic_id
@@ -172,6 +179,7 @@ class ReplicaManager:
             self._executor,
             on_flushed=lambda: self._on_flushed(partition),
             on_failed=self.fail,
+            on_full=lambda error: self._on_disk_full(partition, error),
         )
 
     def _take_role(self, topic: TopicImage, image: PartitionImage) -> None:
@@ -221,7 +229,7 @@ class ReplicaManager:
         for number in topic.partitions:
             partition = self._partitions.get((topic.name, number))
             if partition is not None:
-                self._log_dir.logs[partition.key].update_config(config)
+                self._log_dir.logs[partition.key].config = config
 
     def log_config(self, topic: str, image: MetadataImage | None = None) -> LogConfig:
         """The topic's configs over this node's defaults."""
@@ -318,10 +326,19 @@ class ReplicaManager:
         config = partition.log.config
         if partition.log.log_end_offset - partition.log.flushed_end_offset >= config.flush_messages:
             self._flushers[partition.key].request()
-        elif partition.key not in self._flush_timers:
+        elif config.flush_ms < NEVER_MS and partition.key not in self._flush_timers:
             self._flush_timers[partition.key] = self.timers.add(
                 self.clock.monotonic_ms() + config.flush_ms, lambda _now: self._flush_due(partition.key)
             )
+
+    def _on_disk_full(self, partition: Partition, error: DiskFullError) -> None:
+        """Nothing was synced. Whoever waits goes on waiting until there is space or the time is up."""
+        logger.warning("%s cannot be flushed: %s", partition, error)
+        key = partition.key
+        self._cancel_flush_timer(key)
+        self._flush_timers[key] = self.timers.add(
+            self.clock.monotonic_ms() + DISK_FULL_RETRY_MS, lambda _now: self._flush_due(key)
+        )
 
     def _flush_due(self, key: TopicPartition) -> None:
         self._flush_timers.pop(key, None)

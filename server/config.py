@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kraftlog.logstore.config import validate_topic_configs
 from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown
 from kraftlog.proto.errors import InvalidConfigError
 
@@ -30,12 +31,13 @@ TOPIC_DEFAULT_KEYS: Mapping[str, str] = {
     "log.flush.interval.ms": "flush.ms",
     "log.index.interval.bytes": "index.interval.bytes",
     "log.index.size.max.bytes": "segment.index.bytes",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
     "log.message.timestamp.type": "message.timestamp.type",
     "log.retention.bytes": "retention.bytes",
     "log.retention.ms": "retention.ms",
     "log.roll.ms": "segment.ms",
     "log.segment.bytes": "segment.bytes",
-    "log.segment.delete.delay.ms": "file.delete.delay.ms",
     "message.max.bytes": "max.message.bytes",
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
@@ -60,6 +62,9 @@ class Listener:
     name: str
     host: str
     port: int
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"
 
     @property
     def address(self) -> str:
@@ -112,6 +117,9 @@ class NodeConfig:
 
     node_id: int = _setting("node.id", 1, _integer(0, MAX_NODE_ID))
     """This node's number, unique in the cluster; also its broker id."""
+
+    cluster_id: str = _setting("cluster.id", "", _text)
+    """The cluster that the log directory must belong to; empty: whichever it was formatted for."""
 
     process_roles: tuple[str, ...] = _setting("process.roles", ("broker", "controller"), _names)
     """`broker`, `controller` or both."""
@@ -203,6 +211,7 @@ class NodeConfig:
     """Defaults of topic configs that this file sets, by topic config name. No key of its own: see TOPIC_DEFAULT_KEYS."""
 
     def __post_init__(self) -> None:
+        validate_topic_configs(self.topic_defaults)
         roles = set(self.process_roles)
         if not roles or roles - {"broker", "controller"}:
             raise InvalidConfigError(
@@ -227,6 +236,18 @@ class NodeConfig:
         """The only log directory."""
         return self.log_dirs[0]
 
+    def described(self) -> dict[str, tuple[str, bool]]:
+        """Key -> (value as it would stand in the file, whether it differs from the default)."""
+        found: dict[str, tuple[str, bool]] = {}
+        for setting in dataclasses.fields(self):
+            if setting.metadata:
+                value = getattr(self, setting.name)
+                found[setting.metadata["key"]] = (_written(value), value != setting.default)
+        for key, topic_key in TOPIC_DEFAULT_KEYS.items():
+            if topic_key in self.topic_defaults:
+                found[key] = (self.topic_defaults[topic_key], True)
+        return found
+
     @classmethod
     def from_properties(cls, pairs: Mapping[str, str]) -> "NodeConfig":
         """Parse the strings of `server.properties`. Raises `InvalidConfigError` for an unknown key or a bad value."""
@@ -240,6 +261,19 @@ class NodeConfig:
         }
         defaults = {topic: resolved[key].strip() for key, topic in TOPIC_DEFAULT_KEYS.items() if key in resolved}
         return cls(**values, topic_defaults=defaults)
+
+
+def _written(value: object) -> str:
+    """A setting's value in the words of `server.properties`."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)
 
 
 def _resolve(pairs: Mapping[str, str]) -> dict[str, str]:

@@ -49,8 +49,9 @@ class AdminHandler:
         *,
         cluster_id: str,
         topic_defaults: Mapping[str, str],
-        broker_configs: Mapping[str, ConfigEntry],
+        broker_configs: Mapping[str, tuple[str, bool]],
     ) -> None:
+        """`broker_configs`: key -> (value, whether the broker's file sets it)."""
         self._replicas = replicas
         self._quorum = quorum
         self._cluster_id = cluster_id
@@ -60,7 +61,7 @@ class AdminHandler:
     async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
         """Each topic succeeds or fails by itself."""
         response = await self._quorum.create_topics(request)
-        await self._replicas.wait_applied(self._quorum.image.offset)
+        await self._replicas.wait_applied()
         return response
 
     async def create_topic(
@@ -73,7 +74,7 @@ class AdminHandler:
         response = await self._quorum.create_topics(
             CreateTopicsRequest(topics=[topic]), allow_internal=is_internal_topic(name)
         )
-        await self._replicas.wait_applied(self._quorum.image.offset)
+        await self._replicas.wait_applied()
         result = response.topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise error_for(result.error_code, result.error_message)
@@ -81,7 +82,7 @@ class AdminHandler:
     async def delete_topics(self, request: DeleteTopicsRequest, context: CallContext) -> DeleteTopicsResponse:
         """Each topic succeeds or fails by itself."""
         response = await self._quorum.delete_topics(request)
-        await self._replicas.wait_applied(self._quorum.image.offset)
+        await self._replicas.wait_applied()
         return response
 
     async def describe_topics(self, request: DescribeTopicsRequest, context: CallContext) -> DescribeTopicsResponse:
@@ -134,7 +135,10 @@ class AdminHandler:
                     f"broker {display(resource.name)} does not answer here: ask that broker, this is "
                     f"{self._replicas.node_id}"
                 )
-            return [self._broker_configs[key] for key in sorted(self._broker_configs)]
+            return [
+                ConfigEntry(name=key, value=value, source=SOURCE_BROKER if is_set else SOURCE_DEFAULT)
+                for key, (value, is_set) in sorted(self._broker_configs.items())
+            ]
         raise InvalidRequestError(f"config resource type {resource.type} is not known: use 2 (topic) or 4 (broker)")
 
     def _topic_entries(self, own: Mapping[str, str]) -> list[ConfigEntry]:
@@ -146,7 +150,7 @@ class AdminHandler:
                 value, source = self._topic_defaults[name], SOURCE_BROKER
             if name in own:
                 value, source = own[name], SOURCE_TOPIC
-            entries.append(ConfigEntry(name=name, value=value, source=source, documentation=known.documentation))
+            entries.append(ConfigEntry(name=name, value=value, source=source, documentation=known.doc))
         return entries
 
     async def describe_cluster(self, request: DescribeClusterRequest, context: CallContext) -> DescribeClusterResponse:

@@ -15,8 +15,7 @@ from kraftlog.proto.hotpath import (
     decode_fetch_control,
     encode,
 )
-from kraftlog.proto.records import iter_headers
-from kraftlog.proto.seams import Buffer, CallContext, Clock, Stream
+from kraftlog.proto.seams import CallContext, Clock, Stream
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.purgatory import DelayedOperation
 from kraftlog.replication.replica_manager import ReplicaManager
@@ -106,30 +105,21 @@ def _read_records(
     read_committed: bool,
 ) -> PartitionRead:
     visible_end = partition.visible_end(read_committed=read_committed)
-    if position.is_finished(position.fetch_offset):
-        return PartitionRead(chunk, 0, visible_end)
     found = partition.read(
-        position.fetch_offset, max_bytes, read_committed=read_committed, at_least_one_batch=at_least_one_batch
+        position.fetch_offset,
+        max_bytes,
+        read_committed=read_committed,
+        end_offset=position.end_offset or None,
+        at_least_one_batch=at_least_one_batch,
     )
-    records, next_offset = found.records, found.next_offset
-    if 0 < position.end_offset < next_offset:
-        records, next_offset = cut_at(records, position.end_offset, next_offset)
-    chunk.records = records
-    chunk.next_offset = next_offset
-    if read_committed and len(records):
+    chunk.records = found.records
+    chunk.next_offset = found.next_offset
+    if read_committed and found.records:
         chunk.aborted_transactions = [
             AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-            for aborted in partition.log.aborted_transactions(position.fetch_offset, next_offset)
+            for aborted in partition.log.aborted_transactions(position.fetch_offset, found.next_offset)
         ]
-    return PartitionRead(chunk, len(records), visible_end)
-
-
-def cut_at(records: Buffer, end_offset: int, next_offset: int) -> tuple[Buffer, int]:
-    """Batches up to the one that contains `end_offset - 1`; the rest is beyond what was asked for."""
-    for position, header in iter_headers(records):
-        if header.base_offset >= end_offset:
-            return memoryview(records)[:position], header.base_offset
-    return records, next_offset
+    return PartitionRead(chunk, len(found.records), visible_end)
 
 
 class _DelayedFetch(DelayedOperation):

@@ -155,6 +155,10 @@ class FetchSession:
                 found.chunk.generation = position.generation
                 served.append((position, found))
                 size_bytes += found.size_bytes
+            elif next_offset > position.fetch_offset:
+                position.fetch_offset = next_offset  # a gap that holds no records
+                if next_offset < found.visible_end:
+                    self._enqueue_first(key)
             elif next_offset < found.visible_end:
                 self._enqueue_first(key)  # its next batch does not fit in what is left of this message
                 break

@@ -6,9 +6,12 @@ from kraftlog.kraft.image import NO_LEADER, BrokerImage, MetadataImage, Partitio
 from kraftlog.proto.broker_pb2 import BrokerInfo, MetadataRequest, MetadataResponse, PartitionInfo, TopicInfo
 from kraftlog.proto.errors import ErrorCode, KraftlogError, UnknownTopicOrPartitionError
 from kraftlog.proto.names import display, is_internal_topic, validate_topic_name
+from kraftlog.proto.records import TimestampType
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.quorum import Quorum
+
+_TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 
 CreateTopic = Callable[[str], Awaitable[None]]
 """Creates a topic with the defaults; raises if it cannot. Having been created meanwhile is fine."""
@@ -64,9 +67,9 @@ class MetadataHandler:
             topic_id=topic.topic_id,
             internal=is_internal_topic(name),
             partitions=[partition_info(partition, image) for partition in topic.partitions.values()],
-            compression_type=config.compression_type,
+            compression_type="producer" if config.compression_type is None else config.compression_type.label,
             max_message_bytes=config.max_message_bytes,
-            message_timestamp_type=config.message_timestamp_type,
+            message_timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
         )
 
 

@@ -19,7 +19,6 @@ from kraftlog.proto.errors import (
     InvalidRequestError,
     InvalidTopicError,
     KraftlogError,
-    UnsupportedCompressionTypeError,
     UnsupportedVersionError,
     error_for,
 )
@@ -92,12 +91,12 @@ class ProduceHandler:
             raise UnsupportedVersionError("transactional producing is not available on this broker")
         if sum(len(_buffer(part.records)) for part in request.partitions) > INLINE_VALIDATION_BYTES:
             return None
-        return self._validate(request, self._configs(request))
+        return _validate(request, self._configs(request))
 
     async def validate_in_executor(self, request: ProduceRequest) -> list[Verdict]:
         """As `validate_inline`, whatever the size."""
         configs = self._configs(request)
-        return await self._executor.run(lambda: self._validate(request, configs))
+        return await self._executor.run(lambda: _validate(request, configs))
 
     def _configs(self, request: ProduceRequest) -> list[LogConfig | KraftlogError]:
         return [self._config(part) for part in request.partitions]
@@ -109,14 +108,6 @@ class ProduceHandler:
             return self._replicas.leader(part.topic, part.partition).log.config
         except KraftlogError as error:
             return error
-
-    @staticmethod
-    def _validate(request: ProduceRequest, configs: Sequence[LogConfig | KraftlogError]) -> list[Verdict]:
-        """Pure; runs in the executor for large requests."""
-        return [
-            config if isinstance(config, KraftlogError) else _verdict(part, config)
-            for part, config in zip(request.partitions, configs, strict=True)
-        ]
 
     # appending
 
@@ -196,10 +187,10 @@ class _ProduceStream:
             with self._handler.lifecycle.on_stopping(receiver.cancel):
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            tasks += [waiting.verdicts for waiting in self._unappended if isinstance(waiting.verdicts, asyncio.Task)]
-            for task in tasks:
+            validations = [each.verdicts for each in self._unappended if isinstance(each.verdicts, asyncio.Task)]
+            for task in (*tasks, *validations):
                 task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await asyncio.gather(*tasks, *validations, return_exceptions=True)
         for error in results:
             if isinstance(error, Exception):
                 raise error
@@ -295,30 +286,28 @@ class _Unappended:
     verdicts: "list[Verdict] | asyncio.Task[list[Verdict]]"
 
 
+def _validate(request: ProduceRequest, configs: Sequence[LogConfig | KraftlogError]) -> list[Verdict]:
+    """Pure; runs in the executor for large requests."""
+    return [
+        config if isinstance(config, KraftlogError) else _verdict(part, config)
+        for part, config in zip(request.partitions, configs, strict=True)
+    ]
+
+
 def _verdict(part: PartitionRecords, config: LogConfig) -> Verdict:
-    """What a leader checks before it appends."""
+    """Whether the batches are sound in themselves; what the topic asks of them, the log checks."""
     try:
         batches = validate_batches(
             _buffer(part.records),
             max_batch_bytes=config.max_message_bytes,
-            full=config.validate_records == "full",
-            require_keys="compact" in config.cleanup_policy,
+            full=config.validate_records_fully,
+            require_keys=config.is_compacted,
         )
-        for _, header in batches:
-            _check_batch(part, header, config)
+        if any(header.is_transactional for _, header in batches):
+            raise UnsupportedVersionError("transactional producing is not available on this broker")
     except KraftlogError as error:
         return type(error)(f"{part.topic}-{part.partition}: {error.message}")
     return batches
-
-
-def _check_batch(part: PartitionRecords, header: BatchHeader, config: LogConfig) -> None:
-    if header.is_transactional:
-        raise UnsupportedVersionError("transactional producing is not available on this broker")
-    if config.compression_type not in ("producer", header.compression_type.label):
-        raise UnsupportedCompressionTypeError(
-            f"batch compressed with {header.compression_type.label}, the topic has "
-            f"compression.type={config.compression_type}: refresh the metadata and compress so"
-        )
 
 
 def _set_error(result: ProduceResult, error: KraftlogError) -> None:

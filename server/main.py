@@ -1,0 +1,109 @@
+"""The node process: `python -m kraftlog.server.main --config server.properties`.
+
+Prints one line on standard output when it serves, `kraftlog node 1 ready on HOST:PORT`, and nothing else there. SIGTERM
+and SIGINT stop it in order (exit code 0); a second signal ends it at once. What stands in its way is one line on
+standard error, without a traceback, and exit code 1.
+"""
+
+from kraftlog.server import malloc
+
+malloc.raise_thresholds()  # before anything imports grpc
+
+import argparse  # noqa: E402 (see the line above)
+import asyncio  # noqa: E402
+import gc  # noqa: E402
+import logging  # noqa: E402
+import os  # noqa: E402
+import random  # noqa: E402
+import signal  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from kraftlog.logstore import RealFileSystem  # noqa: E402
+from kraftlog.proto.errors import KraftlogError  # noqa: E402
+from kraftlog.server.config import NodeConfig  # noqa: E402
+from kraftlog.server.grpc import GrpcNetwork  # noqa: E402
+from kraftlog.server.node import Node  # noqa: E402
+from kraftlog.server.properties import read_properties  # noqa: E402
+from kraftlog.server.seams import SystemClock, ThreadExecutor  # noqa: E402
+
+logger = logging.getLogger("kraftlog.server")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a node until a signal; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="kraftlog.server.main", description="Run a kraftlog node.")
+    parser.add_argument("--config", required=True, type=Path, help="server.properties of the node")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parsed = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=parsed.log_level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return asyncio.run(_run(NodeConfig.from_properties(read_properties(parsed.config))))
+    except (KraftlogError, OSError) as error:
+        print(f"kraftlog: error: {_one_line(error)}", file=sys.stderr)
+        return 1
+
+
+async def _run(config: NodeConfig) -> int:
+    executor = ThreadExecutor(config.background_threads)
+    node = Node(
+        config,
+        clock=SystemClock(),
+        random=random.Random(os.urandom(32)),
+        fs=RealFileSystem(),
+        network=GrpcNetwork(),
+        executor=executor,
+    )
+    stopping = asyncio.Event()
+    _install_signal_handlers(stopping)
+    try:
+        await node.start()
+        gc.freeze()  # what exists by now lives as long as the process: keep it out of every collection
+        print(f"kraftlog node {config.node_id} ready on {node.address}", flush=True)
+        return await _serve(node, stopping)
+    finally:
+        await node.stop()
+        executor.close()
+
+
+async def _serve(node: Node, stopping: asyncio.Event) -> int:
+    """Wait for a signal or for the node's failure; returns the exit code."""
+    loop = asyncio.get_running_loop()
+    signalled = loop.create_task(stopping.wait())
+    failed = loop.create_task(node.wait_failed())
+    done, pending = await asyncio.wait((signalled, failed), return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    if failed in done:
+        print(f"kraftlog: error: the node stops: {_one_line(failed.result())}", file=sys.stderr)
+        return 1
+    logger.info("node %d stops", node.config.node_id)
+    return 0
+
+
+def _install_signal_handlers(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(1)
+        stopping.set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal)
+
+
+def _one_line(error: Exception) -> str:
+    text = error.message if isinstance(error, KraftlogError) else (getattr(error, "strerror", None) or str(error))
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""NodeConfig: Kafka's keys, checked in one place."""
+
+import dataclasses
+
+import pytest
+
+from kraftlog.logstore.config import TOPIC_CONFIGS
+from kraftlog.proto.errors import InvalidConfigError
+from kraftlog.server.config import TOPIC_DEFAULT_KEYS, Listener, NodeConfig
+
+
+def test_defaults_need_nothing() -> None:
+    """An empty file is a valid configuration."""
+    config = NodeConfig.from_properties({})
+    assert config == NodeConfig()
+    assert config.listener.address == "127.0.0.1:9092"
+    assert not config.auto_create_topics_enable
+
+
+def test_kafkas_keys_are_read() -> None:
+    """Numbers, booleans, lists, listeners and topic defaults."""
+    config = NodeConfig.from_properties(
+        {
+            "node.id": " 7 ",
+            "listeners": "PLAINTEXT://0.0.0.0:0",
+            "advertised.listeners": "PLAINTEXT://broker.example:9092",
+            "log.dirs": "/data",
+            "num.partitions": "6",
+            "auto.create.topics.enable": "true",
+            "message.max.bytes": "2000000",
+            "flush.policy": "interval",
+            "log.retention.hours": "24",
+        }
+    )
+    assert config.node_id == 7
+    assert config.listener == Listener("PLAINTEXT", "0.0.0.0", 0)
+    assert config.advertised_listener == Listener("PLAINTEXT", "broker.example", 9092)
+    assert (config.log_dir, config.num_partitions, config.auto_create_topics_enable) == ("/data", 6, True)
+    assert config.topic_defaults == {
+        "max.message.bytes": "2000000",
+        "flush.policy": "interval",
+        "retention.ms": "86400000",
+    }
+
+
+def test_an_unknown_key_names_the_nearest_one() -> None:
+    """A misspelt key is an error, never ignored."""
+    with pytest.raises(InvalidConfigError) as caught:
+        NodeConfig.from_properties({"num.partitons": "3"})
+    assert str(caught.value) == (
+        "unknown config key 'num.partitons' (node configuration): did you mean 'num.partitions'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("node.id", "x"),
+        ("node.id", "-1"),
+        ("node.id", str(2**31)),
+        ("listeners", "127.0.0.1:9092"),
+        ("listeners", "PLAINTEXT://127.0.0.1"),
+        ("listeners", "PLAINTEXT://127.0.0.1:65536"),
+        ("listeners", "SSL://127.0.0.1:1"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"),
+        ("process.roles", "observer"),
+        ("process.roles", ""),
+        ("log.dirs", "/a,/b"),
+        ("num.partitions", "0"),
+        ("default.replication.factor", "0"),
+        ("auto.create.topics.enable", "maybe"),
+        ("group.min.session.timeout.ms", "9999999"),
+        ("log.retention.hours", "-2"),
+        ("flush.policy", "sometimes"),
+        ("message.max.bytes", "-1"),
+    ],
+)
+def test_bad_values_name_the_key(key: str, value: str) -> None:
+    """Each refusal is one line that names the key."""
+    with pytest.raises(InvalidConfigError) as caught:
+        NodeConfig.from_properties({key: value})
+    assert key in str(caught.value) or TOPIC_DEFAULT_KEYS.get(key, "?") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_aliases_may_not_contradict() -> None:
+    """log.dir and log.dirs say the same or one of them is a mistake."""
+    assert NodeConfig.from_properties({"log.dir": "/a", "log.dirs": "/a"}).log_dir == "/a"
+    with pytest.raises(InvalidConfigError, match="contradicts"):
+        NodeConfig.from_properties({"log.dir": "/a", "log.dirs": "/b"})
+
+
+def test_every_topic_default_is_a_topic_config() -> None:
+    """The two tables cannot drift apart."""
+    assert set(TOPIC_DEFAULT_KEYS.values()) <= set(TOPIC_CONFIGS)
+
+
+def test_every_setting_has_a_key_and_is_described() -> None:
+    """describe-configs shows all of them, in the words of the file; reading those again gives the same values."""
+    keys = {setting.metadata["key"] for setting in dataclasses.fields(NodeConfig) if setting.metadata}
+    described = NodeConfig().described()
+    assert set(described) == keys
+    assert NodeConfig.from_properties({key: value for key, (value, _) in described.items()}) == NodeConfig()
+    assert not any(is_set for _, is_set in described.values())
+    assert NodeConfig.from_properties({"log.retention.ms": "5"}).described()["log.retention.ms"] == ("5", True)
