@@ -286,10 +286,15 @@ def aggregate(
     from kraftlog.spark_connector.session import spark_session
 
     began = time.monotonic()
-    spark = spark_session(
-        "kraftlog demo",
-        **{"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"},
-    )
+    with stderr_to(HOME / "spark.log"):  # the JVM keeps it: its warnings are not part of the show
+        spark = spark_session(
+            "kraftlog demo",
+            **{
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.sql.shuffle.partitions": "2",
+            },
+        )
     try:
         bars.update(bar, description="aggregate with Spark", total=expected.total, completed=0)
         started = time.monotonic()
@@ -324,6 +329,19 @@ def aggregate(
     bars.update(bar, completed=expected.total)
     check_aggregated(expected, found)
     return found
+
+
+@contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Point file descriptor 2 at a file; processes that start meanwhile keep that."""
+    saved = os.dup(2)
+    try:
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def watch(wait: Callable[[int], bool | None], rows: Callable[[], int], bars: Progress, bar: TaskID) -> None:
