@@ -153,9 +153,9 @@ def test_bad_batch_is_never_read_as_records(vector: dict[str, Any], twin: Any) -
     """
     try:
         decoded = records.decode_records(bytes.fromhex(vector["hex"]))
-        assert len(decoded) == (vector["id"] == "bad-lastoffsetdelta")
-    except KraftlogError as error:
-        assert isinstance(error, (*OUTCOMES.values(),))
+    except tuple(OUTCOMES.values()):
+        return
+    assert len(decoded) == (vector["id"] == "bad-lastoffsetdelta")
 
 
 @of_kind("crc32c")
@@ -201,7 +201,7 @@ def test_batch_of_131080_records_is_refused_as_cut_and_by_its_offset_deltas(twin
         records.validate_batches(batch, max_batch_bytes=MAX_BATCH_BYTES)
     sealed = bytearray(batch)
     struct.pack_into(">i", sealed, 23, count - 1)  # last offset delta, so that the header is plausible
-    with pytest.raises(InvalidRecordError, match="record 1: .*offset delta"):
+    with pytest.raises(InvalidRecordError, match=r"record 1: .*offset delta"):
         records.validate_batches(seal(sealed), max_batch_bytes=MAX_BATCH_BYTES)
 
 
