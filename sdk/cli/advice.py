@@ -50,6 +50,7 @@ NEXT_STEP: dict[ErrorCode, str] = {
     ErrorCode.INVALID_RECORD: "Correct the record: a compacted topic needs keys, and timestamps must not be negative.",
     ErrorCode.INVALID_TIMESTAMP: "Correct the record's timestamp: milliseconds since 1970, not negative.",
     ErrorCode.UNSUPPORTED_VERSION: "Upgrade the older side; `kraftctl doctor` shows the client's version.",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "Give the right cluster id, or name another directory in log.dirs.",
     ErrorCode.BUFFER_EXHAUSTED: "Send more slowly, or raise buffer_memory or max_block_ms of the producer.",
     ErrorCode.CLIENT_CLOSED: "Make a new client: this one was closed.",
     ErrorCode.NO_OFFSET_FOR_PARTITION: "Set auto_offset_reset to earliest or latest, or seek before polling.",

@@ -22,11 +22,14 @@ from kraftlog.sdk.cli.options import format_option, parse_pairs
 from kraftlog.sdk.cli.output import note, print_json, table
 from kraftlog.sdk.cli.report import CommandError
 from kraftlog.server.cli import processes
-from kraftlog.server.cli.cluster_id import new_cluster_id
+from kraftlog.server.cli.cluster_id import random_uuid
 from kraftlog.server.cli.local_node import node_directory, properties_of, start_node
 
 START_TIMEOUT_S = 60.0  # recovery after an unclean stop reads the logs' unflushed parts
 STOP_TIMEOUT_S = 30.0
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 9092  # Kafka's
+COMMENT = "Made by kraftctl cluster bootstrap."
 
 dir_option = click.option(
     "--dir", "directory", metavar="DIR", help="Where the cluster lives. [env KRAFTLOG_HOME; ~/.local/share/kraftlog]"
@@ -41,14 +44,12 @@ def cluster() -> None:
 @cluster.command()
 @click.option("--nodes", type=click.IntRange(1, 99), default=1, show_default=True, help="How many nodes.")
 @dir_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--host", help=f"Address to listen on; default: {DEFAULT_HOST}.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=9092,
-    show_default=True,
     envvar="KRAFTLOG_PORT",
-    help="Port to listen on; 0: a free one. [env KRAFTLOG_PORT]",
+    help=f"Port to listen on; default: {DEFAULT_PORT}; 0: a free one. [env KRAFTLOG_PORT]",
 )
 @click.option("--cluster-id", help="Cluster id of 22 characters; default: a random one.")
 @click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="More of server.properties.")
@@ -57,8 +58,8 @@ def cluster() -> None:
 def bootstrap(
     nodes: int,
     directory: str | None,
-    host: str,
-    port: int,
+    host: str | None,
+    port: int | None,
     cluster_id: str | None,
     configs: tuple[str, ...],
     timeout: float,
@@ -66,7 +67,8 @@ def bootstrap(
 ) -> None:
     """Format and start a local cluster in the background, and print its address.
 
-    Host, port and configuration count when the cluster is made; later starts use its server.properties.
+    A running cluster is left alone. A stopped one starts with its data and its server.properties, in which --host,
+    --port and -c change what they name.
 
     \b
     Examples:
@@ -87,7 +89,7 @@ def bootstrap(
         if state is not None and all(_is_running(node) for node in state.nodes):
             _show_bootstrap(state, "already running", home, output_format)
             return
-        made = _format_once(home, host, port, cluster_id, more)
+        made = _format_once(home, _listeners(host, port), cluster_id, more)
         if output_format == "text":
             note(f"starting node 1 in {home} ...")
         started = start_node(home, 1, timeout)
@@ -96,7 +98,14 @@ def bootstrap(
     _show_bootstrap(state, "running", home, output_format)
 
 
-def _format_once(home: Path, host: str, port: int, cluster_id: str | None, more: dict[str, str]) -> str:
+def _listeners(host: str | None, port: int | None) -> str | None:
+    """The `listeners` that the command line asks for, or None if it says nothing."""
+    if host is None and port is None:
+        return None
+    return f"PLAINTEXT://{host or DEFAULT_HOST}:{DEFAULT_PORT if port is None else port}"
+
+
+def _format_once(home: Path, listeners: str | None, cluster_id: str | None, more: dict[str, str]) -> str:
     """Make the node's configuration and log directory unless they are there; returns the cluster id."""
     from kraftlog.server.cli.storage import cluster_id_of, format_directory
     from kraftlog.server.config import NodeConfig
@@ -113,17 +122,28 @@ def _format_once(home: Path, host: str, port: int, cluster_id: str | None, more:
             advice="Leave out --cluster-id, or choose another --dir.",
         )
     if not properties.exists():
-        pairs = properties_of(home, 1, host, port, more)
+        pairs = properties_of(home, 1, listeners or f"PLAINTEXT://{DEFAULT_HOST}:{DEFAULT_PORT}", more)
         NodeConfig.from_properties(pairs)
         directory.mkdir(parents=True, exist_ok=True)
-        properties.write_text(format_properties(pairs, "Made by kraftctl cluster bootstrap."), encoding="utf-8")
-    elif more:
-        note(f"-c is ignored: {properties} exists; edit it instead")
+        properties.write_text(format_properties(pairs, COMMENT), encoding="utf-8")
+    else:
+        _change_properties(properties, listeners, more)
     if existing is not None:
         return existing
-    made = cluster_id or new_cluster_id()
+    made = cluster_id or random_uuid()
     format_directory(data, cluster_id=made, node_id=1)
     return made
+
+
+def _change_properties(properties: Path, listeners: str | None, more: dict[str, str]) -> None:
+    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.properties import format_properties, read_properties
+
+    old = read_properties(properties)
+    new = {**old, **({"listeners": listeners} if listeners else {}), **more}
+    if new != old:
+        NodeConfig.from_properties(new)
+        properties.write_text(format_properties(new, COMMENT), encoding="utf-8")
 
 
 def _show_bootstrap(state: LocalCluster, word: str, home: Path, output_format: str) -> None:

@@ -1,4 +1,4 @@
-"""Cluster ids: 22 characters, as Kafka's `kafka-storage random-uuid` prints them."""
+"""Ids of clusters and log directories: 22 characters, as Kafka's `kafka-storage random-uuid` prints them."""
 
 import base64
 import re
@@ -9,7 +9,7 @@ from kraftlog.proto.errors import InvalidConfigError
 _LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
-def new_cluster_id() -> str:
+def random_uuid() -> str:
     """A fresh id; never with a leading dash, which a shell would take for an option."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

@@ -20,8 +20,9 @@ from kraftlog.server.cli import processes
 _READY = re.compile(r"^kraftlog node \d+ ready on (\S+)\s*$", re.MULTILINE)
 _LOOK_AGAIN_S = 0.02
 _FAILURES = {  # how a node's last line says what stands in its way
-    "in use": ExitCode.CONFLICT,
-    "another cluster": ExitCode.CONFLICT,
+    "cannot listen": (ExitCode.CONFLICT, "Choose another address with --port or --host; --port 0 takes a free port."),
+    "in use": (ExitCode.CONFLICT, ""),
+    "belongs to cluster": (ExitCode.CONFLICT, ""),
 }
 
 
@@ -29,12 +30,12 @@ def node_directory(home: Path, node_id: int) -> Path:
     return home / f"node-{node_id}"
 
 
-def properties_of(home: Path, node_id: int, host: str, port: int, more: Mapping[str, str]) -> dict[str, str]:
+def properties_of(home: Path, node_id: int, listeners: str, more: Mapping[str, str]) -> dict[str, str]:
     """The configuration of a node of a local cluster; `more` wins over what is set here."""
     return {
         "node.id": str(node_id),
         "process.roles": "broker,controller",
-        "listeners": f"PLAINTEXT://{host}:{port}",
+        "listeners": listeners,
         "log.dirs": str(node_directory(home, node_id) / "data"),
         "group.initial.rebalance.delay.ms": "0",  # as Kafka's own quick start: one user, who does not want to wait
         **more,
@@ -106,5 +107,6 @@ def _start_error(said: str, return_code: int, log_path: Path) -> CommandError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1] if lines else f"it said nothing and exited with {return_code}"
     last = re.sub(r"^\S*kraftlog\S*: (error: )?", "", last)
-    code = next((code for phrase, code in _FAILURES.items() if phrase in last), ExitCode.FAILED)
-    return CommandError(f"the node did not start: {last}", exit_code=code, advice=f"Its log is {log_path}.")
+    failures = (failure for phrase, failure in _FAILURES.items() if phrase in last)
+    code, advice = next(failures, (ExitCode.FAILED, ""))
+    return CommandError(f"the node did not start: {last}", exit_code=code, advice=advice or f"Its log is {log_path}.")

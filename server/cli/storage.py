@@ -1,6 +1,5 @@
 """`kraftctl storage`: log directories before a node uses them, as Kafka's `kafka-storage`."""
 
-import uuid
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ from kraftlog.sdk.cli.exit_codes import ExitCode
 from kraftlog.sdk.cli.options import format_option
 from kraftlog.sdk.cli.output import print_json
 from kraftlog.sdk.cli.report import CommandError
-from kraftlog.server.cli.cluster_id import check_cluster_id, new_cluster_id
+from kraftlog.server.cli.cluster_id import check_cluster_id, random_uuid
 
 META_PROPERTIES = "meta.properties"
 
@@ -31,9 +30,9 @@ def storage() -> None:
 
 @storage.command("random-uuid")
 @format_option
-def random_uuid(output_format: str) -> None:
+def print_uuid(output_format: str) -> None:
     """Print a fresh cluster id."""
-    made = new_cluster_id()
+    made = random_uuid()
     if output_format == "json":
         print_json({"cluster_id": made})
     else:
@@ -62,7 +61,7 @@ def format_storage(path: Path, cluster_id: str | None, ignore_formatted: bool, o
             )
         made = existing
     else:
-        made = cluster_id or new_cluster_id()
+        made = cluster_id or random_uuid()
         format_directory(directory, cluster_id=made, node_id=config.node_id)
     if output_format == "json":
         print_json(
@@ -86,9 +85,7 @@ def format_directory(directory: Path, *, cluster_id: str, node_id: int) -> None:
             advice="Name an empty directory.",
         )
     directory.mkdir(parents=True, exist_ok=True)
-    format_log_dir(
-        str(directory), RealFileSystem(), cluster_id=cluster_id, node_id=node_id, directory_id=str(uuid.uuid4())
-    )
+    format_log_dir(str(directory), RealFileSystem(), cluster_id=cluster_id, node_id=node_id, directory_id=random_uuid())
 
 
 def cluster_id_of(directory: Path) -> str | None:
