@@ -67,7 +67,7 @@ class ReplicaManager:
         self._on_leadership = on_leadership
         self._on_storage_failure = on_storage_failure
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._topic_ids: dict[TopicPartition, bytes] = {}
+        self._deleted: set[str] = set()  # topics that `image` still has, while their deletion is being applied
         self._flushers: dict[TopicPartition, Flusher] = {}
         self._flush_timers: dict[TopicPartition, TimerEntry] = {}
         self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
@@ -105,6 +105,7 @@ class ReplicaManager:
                 except StorageError as error:
                     self.fail(error)
                 self.image = image
+                self._deleted = set()
                 self._release_waiters()
         finally:
             self._applying = None
@@ -119,6 +120,7 @@ class ReplicaManager:
         self._applied_waiters = left
 
     async def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._deleted = {topic.name for topic in delta.deleted_topics}
         for topic in delta.deleted_topics:
             await self._remove_topic(topic)
         changes = [
@@ -173,7 +175,6 @@ class ReplicaManager:
             high_watermark=self._checkpointed.get((topic.name, number), 0),
         )
         self._partitions[partition.key] = partition
-        self._topic_ids[partition.key] = topic.topic_id
         self._flushers[partition.key] = Flusher(
             log,
             self._executor,
@@ -207,7 +208,6 @@ class ReplicaManager:
         keys = [(topic.name, number) for number in topic.partitions if (topic.name, number) in self._partitions]
         for key in keys:
             partition = self._partitions.pop(key)
-            self._topic_ids.pop(key)
             partition.retire()
             self._cancel_flush_timer(key)
             self._progressed(key)
@@ -244,12 +244,12 @@ class ReplicaManager:
         if found is not None:
             return found
         image = self.image.partition(topic, partition)
-        if image is not None:
+        if image is not None and topic not in self._deleted:
             raise NotLeaderOrFollowerError(
                 f"broker {self.node_id} has no replica of {topic}-{partition} (leader {image.leader_id}): "
                 "refresh the metadata"
             )
-        if topic in self.image.topics:
+        if topic in self.image.topics and topic not in self._deleted:
             count = len(self.image.topics[topic].partitions)
             raise UnknownTopicOrPartitionError(
                 f"broker {self.node_id}: topic {topic} has {count} partitions, no partition {partition}"

@@ -15,6 +15,9 @@ from kraftlog.proto.seams import Clock
 logger = logging.getLogger("kraftlog.server")
 
 
+FIRST_PAUSE_MS = 10  # where nobody else can lead, the second question is answered with yes
+
+
 class Controller(Protocol):
     """What a broker asks of the controller; `QuorumNode` has it."""
 
@@ -82,12 +85,14 @@ class BrokerRegistration:
         """Controlled shutdown: let the controller move the leaders away, at most for `timeout_ms`, then stop."""
         await self.stop()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        pause_ms = FIRST_PAUSE_MS
         try:
             while not (await self._heartbeat(want_shut_down=True)).should_shut_down:
                 if self._clock.monotonic_ms() >= deadline_ms:
                     logger.warning("broker %d: leaving with leaders that could not be moved", self._node_id)
                     return
-                await asyncio.sleep(self._interval_ms / 1000)
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms, self._interval_ms)
         except KraftlogError as error:
             logger.warning("broker %d: leaving without the controller's consent: %s", self._node_id, error)
 

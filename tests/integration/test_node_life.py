@@ -1,0 +1,319 @@
+"""The life of a node: restart finds everything, stop answers who waits, and mistakes are one clear line."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
+from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
+from kraftlog.proto.records import decode_records
+from kraftlog.server.properties import format_properties
+from tests.integration.node_harness import (
+    batch,
+    client_of,
+    format_directory,
+    latest,
+    position,
+    produce_request,
+    running_node,
+)
+
+
+async def test_a_second_start_finds_everything(tmp_path: Path) -> None:
+    """Topics with their ids and configs, records, producer state and committed offsets survive an orderly restart."""
+    group = group_pb2.FindCoordinatorRequest(key="readers")
+    commit = group_pb2.OffsetCommitRequest(
+        group_id="readers",
+        generation_id=-1,
+        partitions=[group_pb2.OffsetCommitPartition(topic="orders", partition=0, offset=2, leader_epoch=-1)],
+    )
+    fetch = group_pb2.OffsetFetchRequest(
+        group_id="readers", partitions=[group_pb2.GroupTopicPartition(topic="orders", partition=0)]
+    )
+    first = batch(b"a", b"b", producer_id=0, producer_epoch=0, base_sequence=0)
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        created = await client.create_topic("orders", partitions=2, retention_ms="1234")
+        await client.produce(produce_request("orders", first))
+        await client.produce(produce_request("orders", batch(b"z"), partition=1))
+        found = await client.call("Group/FindCoordinator", group, group_pb2.FindCoordinatorResponse)
+        assert (found.error_code, f"{found.host}:{found.port}") == (0, node.address)
+        committed = await client.call("Group/OffsetCommit", commit, group_pb2.OffsetCommitResponse)
+        assert [part.error_code for part in committed.partitions] == [0]
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        topics = await client.call(
+            "Admin/DescribeTopics", admin_pb2.DescribeTopicsRequest(names=["orders"]), admin_pb2.DescribeTopicsResponse
+        )
+        [topic] = topics.topics
+        assert (topic.topic_id, dict(topic.configs), len(topic.partitions)) == (
+            created.topic_id,
+            {"retention.ms": "1234"},
+            2,
+        )
+        assert all(part.leader_id == 1 and list(part.in_sync_replicas) == [1] for part in topic.partitions)
+        again = await client.produce(produce_request("orders", first))
+        assert (again.error_code, again.base_offset) == (0, 0)
+        [chunk] = (await client.fetch(hotpath.FetchRequest(partitions=[position("orders")]))).partitions
+        assert [record.value for record in decode_records(bytes(chunk.records))] == [b"a", b"b"]
+        found = await client.call("Group/FindCoordinator", group, group_pb2.FindCoordinatorResponse)
+        assert found.error_code == 0
+        while True:
+            offsets = await client.call("Group/OffsetFetch", fetch, group_pb2.OffsetFetchResponse)
+            if offsets.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+        assert [part.offset for part in offsets.partitions] == [2]
+
+
+async def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> None:
+    """Deletion removes the records; a topic of the same name starts at offset 0 with another id."""
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        first = await client.create_topic("orders")
+        await client.produce(produce_request("orders", batch(b"a")))
+        stream = client.stream("FetchStream")
+        control = hotpath.FetchControl(params=hotpath.FetchRequest(), set=[position("orders", 1)], credit_bytes=1 << 20)
+        await stream.send(hotpath.encode(control))
+        deleted = await client.call(
+            "Admin/DeleteTopics", admin_pb2.DeleteTopicsRequest(names=["orders"]), admin_pb2.DeleteTopicsResponse
+        )
+        assert deleted.topics[0].error_code == 0
+        message = await stream.receive()
+        assert message is not None
+        [chunk] = hotpath.decode_fetch_chunk(message).partitions
+        assert chunk.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        refused = await client.produce(produce_request("orders", batch(b"b")))
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        second = await client.create_topic("orders")
+        assert (second.error_code, second.topic_id != first.topic_id) == (0, True)
+        answer = await client.produce(produce_request("orders", batch(b"c")))
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        await stream.finish()
+
+
+async def test_a_stop_answers_those_who_wait(tmp_path: Path) -> None:
+    """Long polls get what there is, streams end with a retriable error after all answers, new requests are refused."""
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        await client.create_topic("orders")
+        poll = hotpath.FetchRequest(max_wait_ms=60_000, min_bytes=1, partitions=[position("orders")])
+        waiting = asyncio.create_task(client.fetch(poll))
+        fetch = client.stream("FetchStream")
+        control = hotpath.FetchControl(params=hotpath.FetchRequest(), set=[position("orders")], credit_bytes=1 << 20)
+        await fetch.send(hotpath.encode(control))
+        produce = client.stream("ProduceStream")
+        await produce.send(hotpath.encode(produce_request("orders", batch(b"x"), correlation_id=3)))
+        received = await fetch.receive()
+        assert received is not None
+        stopping = asyncio.create_task(node.stop())
+        answer = await produce.receive()
+        assert answer is not None
+        assert hotpath.decode_produce_response(answer).correlation_id == 3
+        for stream in (produce, fetch):
+            with pytest.raises((BrokerNotAvailableError, NetworkError)):
+                await stream.receive()
+        [chunk] = (await waiting).partitions
+        assert chunk.error_code == 0
+        await stopping
+        with pytest.raises(KraftlogError) as caught:
+            await client.produce(produce_request("orders", batch(b"y")))
+        assert caught.value.retriable
+
+
+async def test_topics_are_created_on_first_use_only_if_told(tmp_path: Path) -> None:
+    """auto.create.topics.enable is off by default: a misspelt name makes no topic."""
+    request = broker_pb2.MetadataRequest(topics=["orders", "a/b"], allow_auto_topic_creation=True)
+    for enabled, code in (("false", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("true", ErrorCode.NONE)):
+        more = {"auto.create.topics.enable": enabled, "num.partitions": "3"}
+        async with running_node(tmp_path / enabled, more) as node, client_of(node) as client:
+            response = await client.call("Broker/Metadata", request, broker_pb2.MetadataResponse)
+            assert [topic.error_code for topic in response.topics] == [code, ErrorCode.INVALID_TOPIC_EXCEPTION]
+            assert len(response.topics[0].partitions) == (3 if enabled == "true" else 0)
+
+
+async def test_the_cluster_describes_itself(tmp_path: Path) -> None:
+    """Cluster id, controller, the node with its bound port, config sources, health."""
+    async with running_node(tmp_path / "data", {"flush.policy": "interval"}) as node, client_of(node) as client:
+        cluster = await client.call(
+            "Admin/DescribeCluster", admin_pb2.DescribeClusterRequest(), admin_pb2.DescribeClusterResponse
+        )
+        assert (cluster.cluster_id, cluster.controller_id) == ("test-cluster", 1)
+        assert [f"{each.host}:{each.port}" for each in cluster.nodes] == [node.address]
+        assert 0 < cluster.metadata_high_watermark <= cluster.metadata_log_end_offset
+        await client.create_topic("orders", retention_ms="5")
+        resources = [
+            admin_pb2.ConfigResource(type=2, name="orders"),
+            admin_pb2.ConfigResource(type=4, name="1"),
+            admin_pb2.ConfigResource(type=2, name="absent"),
+            admin_pb2.ConfigResource(type=4, name="9"),
+            admin_pb2.ConfigResource(type=7, name="x"),
+        ]
+        described = await client.call(
+            "Admin/DescribeConfigs",
+            admin_pb2.DescribeConfigsRequest(resources=resources),
+            admin_pb2.DescribeConfigsResponse,
+        )
+        topic = {entry.name: (entry.value, entry.source) for entry in described.resources[0].entries}
+        assert topic["retention.ms"] == ("5", "topic")
+        assert topic["flush.policy"] == ("interval", "broker")
+        assert topic["cleanup.policy"] == ("delete", "default")
+        broker = {entry.name: (entry.value, entry.source) for entry in described.resources[1].entries}
+        assert broker["node.id"] == ("1", "default")
+        assert [resource.error_code for resource in described.resources] == [
+            0,
+            0,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.RESOURCE_NOT_FOUND,
+            ErrorCode.INVALID_REQUEST,
+        ]
+        health = await client.channel.unary("/grpc.health.v1.Health/Check", b"", timeout_ms=5000)
+        assert health == b"\x08\x01"
+
+
+class Process:
+    """A node process whose output is kept."""
+
+    def __init__(self, directory: Path, **more: str) -> None:
+        pairs = {
+            "node.id": "1",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(directory / "data"),
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+        self.config = directory / "server.properties"
+        self.config.write_text(format_properties(pairs))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kraftlog.server.main", "--config", str(self.config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ready_address(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line.startswith("kraftlog node 1 ready on "), line
+        return line.split()[-1]
+
+    def end(self, number: signal.Signals | None = None) -> tuple[int, str, str]:
+        """(exit code, rest of stdout, stderr); sends a signal first if one is given."""
+        if number is not None:
+            self.process.send_signal(number)
+        try:
+            out, err = self.process.communicate(timeout=20)
+        finally:
+            self.process.kill()
+        return self.process.returncode, out, err
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_process_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    """One READY line, exit code 0, the clean-shutdown marker, and the next start is clean."""
+    format_directory(tmp_path / "data")
+    for _ in range(2):
+        process = Process(tmp_path)
+        process.ready_address()
+        code, out, err = process.end(number)
+        assert (code, out) == (0, "")
+        assert "Traceback" not in err
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def one_error(process: Process) -> str:
+    """The only line that starts with the program's name; no traceback, exit code 1, nothing on stdout."""
+    code, out, err = process.end()
+    assert (code, out) == (1, "")
+    assert "Traceback" not in err
+    [line] = [line for line in err.splitlines() if line.startswith("kraftlog: error: ")]
+    return line.removeprefix("kraftlog: error: ")
+
+
+@pytest.mark.processes
+def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
+    """A directory that is absent, foreign or in use, a taken port, an unknown key: cause, place and next step."""
+    data = tmp_path / "data"
+    assert "does not exist: run kraftctl storage format" in one_error(Process(tmp_path))
+    data.mkdir()
+    assert "is not a log dir of kraftlog" in one_error(Process(tmp_path))
+    format_directory(data)
+    assert "belongs to cluster 'test-cluster', not to 'other'" in one_error(Process(tmp_path, cluster_id="other"))
+    assert "belongs to node '1', not to node 2" in one_error(Process(tmp_path, node_id="2"))
+    assert "did you mean 'num.partitions'?" in one_error(Process(tmp_path, num_partitons="3"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = one_error(Process(tmp_path, listeners=f"PLAINTEXT://{address}"))
+        assert address in line
+        assert "in use" in line
+    running = Process(tmp_path)
+    running.ready_address()
+    try:
+        assert "is in use by another process" in one_error(Process(tmp_path))
+    finally:
+        assert running.end(signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.processes
+def test_a_missing_configuration_is_one_clear_line(tmp_path: Path) -> None:
+    """The file is named."""
+    process = Process(tmp_path)
+    process.end()
+    os.unlink(process.config)
+    again = subprocess.run(
+        [sys.executable, "-m", "kraftlog.server.main", "--config", str(process.config)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert again.returncode == 1
+    assert again.stderr.startswith(f"kraftlog: error: {process.config}: cannot read the configuration")
+
+
+async def test_a_bad_request_is_refused_and_a_good_one_follows(tmp_path: Path) -> None:
+    """Malformed bytes, unknown topics, bad names, oversized and damaged batches: each is named, none harms the next."""
+    good = produce_request("orders", batch(b"good"))
+    damaged = bytearray(batch(b"bad" * 10))
+    damaged[-1] ^= 1
+    cases: list[tuple[hotpath.ProduceRequest, ErrorCode]] = [
+        (produce_request("absent", batch(b"x")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce_request("orders", batch(b"x"), partition=9), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce_request("orders", batch(b"x"), partition=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce_request("../x", batch(b"x")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce_request("__consumer_offsets", batch(b"x")), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (produce_request("orders", bytes(damaged)), ErrorCode.CORRUPT_MESSAGE),
+        (produce_request("orders", b"nonsense"), ErrorCode.CORRUPT_MESSAGE),
+        (produce_request("orders", b""), ErrorCode.CORRUPT_MESSAGE),
+        (produce_request("orders", batch(b"x")[:-1]), ErrorCode.CORRUPT_MESSAGE),
+        (produce_request("orders", batch(bytes(2 << 20))), ErrorCode.MESSAGE_TOO_LARGE),
+    ]
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        await client.create_topic("orders")
+        offset = 0
+        for request, code in cases:
+            refused = await client.produce(request)
+            assert refused.error_code == code, refused.error_message
+            assert "\n" not in refused.error_message
+            answer = await client.produce(good)
+            assert (answer.error_code, answer.base_offset) == (0, offset)
+            offset += 1
+        for method in ("Broker/Produce", "Broker/Fetch", "Broker/Metadata", "Group/JoinGroup", "Admin/CreateTopics"):
+            with pytest.raises(KraftlogError) as caught:
+                await client.channel.unary("/kraftlog.v1." + method, b"\xff\xff\xff", timeout_ms=5000)
+            assert caught.value.code == ErrorCode.INVALID_REQUEST
+        request = produce_request("orders", batch(b"x"), acks=5)
+        with pytest.raises(KraftlogError) as caught:
+            await client.produce(request)
+        assert caught.value.code == ErrorCode.INVALID_REQUIRED_ACKS
+        for name in ("..", "a/b", "", "x" * 250, "__consumer_offsets"):
+            created = await client.create_topic(name)
+            assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        unknown_config = await client.create_topic("other", retentoin_ms="5")
+        assert unknown_config.error_code == ErrorCode.INVALID_CONFIG
+        assert "retention.ms" in unknown_config.error_message
+        response = await client.call("Broker/ListOffsets", latest("orders"), broker_pb2.ListOffsetsResponse)
+        assert response.partitions[0].offset == offset
