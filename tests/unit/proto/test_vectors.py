@@ -205,6 +205,7 @@ def test_batch_of_131080_records_is_refused_as_cut_and_by_its_offset_deltas(twin
         records.validate_batches(seal(sealed), max_batch_bytes=MAX_BATCH_BYTES)
 
 
+@pytest.mark.slow
 def test_gzip_bomb_is_refused(twin: Any) -> None:
     """64 MiB of zeros in 65 kB: refused once the decoded size passes the limit."""
     bomb = gzip.compress(bytes(64 << 20), 9)
