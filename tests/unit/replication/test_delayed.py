@@ -1,0 +1,79 @@
+"""Writes that wait: several partitions of one request, ended by acknowledgment, loss, time or force."""
+
+from kraftlog.proto.errors import NotLeaderOrFollowerError, RequestTimedOutError
+from kraftlog.replication.delayed import DelayedProduce, PendingWrite
+from kraftlog.replication.partition import Partition
+from kraftlog.replication.purgatory import Purgatory
+from kraftlog.replication.timer import TimerQueue
+from tests.unit.replication.fake_replica_log import FakeLog
+
+
+def written(number: int) -> tuple[Partition, PendingWrite]:
+    """A partition with one record that is not flushed, and the write that waits for it."""
+    log = FakeLog()
+    partition = Partition("orders", number, log, node_id=1)
+    partition.become_leader(leader_epoch=0, partition_epoch=0, replicas=(1,), in_sync_replicas=(1,))
+    partition.append(b"batch", acks=-1, now_ms=0)
+    return partition, PendingWrite(partition, 0, 1, acks=-1)
+
+
+def flush(partition: Partition) -> None:
+    partition.log.flush()
+    partition.on_flushed()
+
+
+def test_a_request_is_complete_when_all_its_partitions_are() -> None:
+    """One answer for the request, after the last of its partitions."""
+    timers = TimerQueue()
+    purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
+    pairs = [written(number) for number in range(2)]
+    answers: list[bool] = []
+    operation = DelayedProduce(
+        [write for _, write in pairs], now_ms=0, timeout_ms=100, completed=lambda: answers.append(True)
+    )
+    purgatory.try_complete_else_watch(operation, [partition.key for partition, _ in pairs])
+    flush(pairs[1][0])
+    purgatory.check_and_complete(pairs[1][0].key)
+    assert answers == []
+    flush(pairs[0][0])
+    purgatory.check_and_complete(pairs[0][0].key)
+    assert answers == [True]
+    assert [write.error for _, write in pairs] == [None, None]
+
+
+def test_an_expired_request_tells_which_partitions_were_acknowledged() -> None:
+    """Only what did not come in time is an error."""
+    timers = TimerQueue()
+    purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
+    pairs = [written(number) for number in range(2)]
+    operation = DelayedProduce([write for _, write in pairs], now_ms=0, timeout_ms=100, completed=lambda: None)
+    purgatory.try_complete_else_watch(operation, [partition.key for partition, _ in pairs])
+    flush(pairs[1][0])
+    purgatory.check_and_complete(pairs[1][0].key)
+    timers.advance(100)
+    assert isinstance(pairs[0][1].error, RequestTimedOutError)
+    assert pairs[1][1].error is None
+
+
+def test_an_end_by_force_is_never_a_success() -> None:
+    """A stop or a deletion answers who waits, with an error for what is not acknowledged by then."""
+    timers = TimerQueue()
+    purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
+    partition, write = written(0)
+    answers: list[bool] = []
+    operation = DelayedProduce([write], now_ms=0, timeout_ms=100, completed=lambda: answers.append(True))
+    purgatory.try_complete_else_watch(operation, [partition.key])
+    purgatory.complete_all(partition.key)
+    assert answers == [True]
+    assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+def test_a_fate_is_fixed_by_the_first_event_that_decides_it() -> None:
+    """A write that was lost stays lost, even if the high watermark passes it while the request waits for others."""
+    partition, write = written(0)
+    partition.become_follower(leader_id=2, leader_epoch=1, partition_epoch=1)
+    assert write.check()
+    partition.become_leader(leader_epoch=2, partition_epoch=2, replicas=(1,), in_sync_replicas=(1,))
+    flush(partition)
+    assert write.check()
+    assert isinstance(write.error, NotLeaderOrFollowerError)

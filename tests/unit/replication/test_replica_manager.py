@@ -1,0 +1,359 @@
+"""The partitions of a broker over a real log store on a simulated disk: what is acknowledged, made, removed, failed."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import pytest
+
+from kraftlog.kraft.image import MetadataDelta, MetadataImage
+from kraftlog.logstore import LogDir, format_log_dir
+from kraftlog.proto import metadata_pb2
+from kraftlog.proto.errors import (
+    DataLossError,
+    KraftlogError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    StorageError,
+    UnknownTopicOrPartitionError,
+)
+from kraftlog.proto.hotpath import PartitionRecords, ProduceRequest, ProduceResponse
+from kraftlog.proto.records import BatchBuilder
+from kraftlog.proto.seams import CallContext
+from kraftlog.replication.delayed import PendingWrite
+from kraftlog.replication.partition import Partition
+from kraftlog.replication.replica_manager import ReplicaManager
+from kraftlog.server.apis.lifecycle import Lifecycle
+from kraftlog.server.apis.produce import ProduceHandler
+from kraftlog.testing.filesystem import SimFileSystem
+from tests.unit.replication.fake_replica_log import GatedExecutor, settle
+
+T = TypeVar("T")
+
+PATH = "/data"
+TOPIC = "orders"
+
+
+class ManualClock:
+    """Time that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000.0
+
+    def wall_ms(self) -> int:
+        return int(self.now_ms)
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+
+class SwitchedExecutor(GatedExecutor):
+    """Runs work at once until it is closed by the test; then every piece waits to be released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_gated = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        if self.is_gated:
+            return await super().run(work)
+        return work()
+
+
+class Broker:
+    """A replica manager whose metadata the test writes."""
+
+    def __init__(self, fs: SimFileSystem, defaults: Mapping[str, str] | None = None) -> None:
+        self.fs = fs
+        self.clock = ManualClock()
+        self.executor = SwitchedExecutor()
+        self.leadership: list[tuple[int, bool]] = []
+        self.failures: list[StorageError] = []
+        format_log_dir(PATH, fs, cluster_id="c", node_id=1, directory_id="d")
+        self.log_dir = LogDir.open(PATH, fs=fs, node_id=1, cluster_id="c", now_ms=self.clock.wall_ms())
+        self.image = MetadataImage()
+        self.replicas = ReplicaManager(
+            node_id=1,
+            log_dir=self.log_dir,
+            clock=self.clock,
+            executor=self.executor,
+            topic_defaults=defaults or {},
+            high_watermarks=self.log_dir.high_watermarks(),
+            on_leadership=self._on_leadership,
+            on_storage_failure=self.failures.append,
+        )
+
+    def _on_leadership(self, partition: Partition) -> None:
+        self.leadership.append((partition.leader_epoch, partition.is_leader))
+
+    async def publish(self, *records: metadata_pb2.MetadataRecord) -> None:
+        """Commit metadata records and wait until they took effect."""
+        delta = MetadataDelta(self.image)
+        offset = self.image.offset
+        for record in records:
+            offset += 1
+            delta.replay(record, offset)
+        self.image = delta.apply(offset, 0)
+        self.replicas.on_metadata_update(delta, self.image)
+        await self.replicas.wait_applied()
+
+    async def create(self, topic_id: bytes = bytes(15) + b"\x07", **configs: str) -> Partition:
+        await self.publish(
+            metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name=TOPIC, topic_id=topic_id)),
+            *(
+                metadata_pb2.MetadataRecord(
+                    config=metadata_pb2.ConfigRecord(
+                        resource_type=2, resource_name=TOPIC, key=key.replace("_", "."), value=value
+                    )
+                )
+                for key, value in configs.items()
+            ),
+            metadata_pb2.MetadataRecord(
+                partition=metadata_pb2.PartitionRecord(
+                    topic_id=topic_id, replicas=[1], in_sync_replicas=[1], leader_id=1
+                )
+            ),
+        )
+        return self.replicas.leader(TOPIC, 0)
+
+    async def delete(self, topic_id: bytes = bytes(15) + b"\x07") -> None:
+        await self.publish(metadata_pb2.MetadataRecord(remove_topic=metadata_pb2.RemoveTopicRecord(topic_id=topic_id)))
+
+    def write(self, partition: Partition, acks: int = -1, timeout_ms: float = 1e9) -> PendingWrite:
+        """Append one record; `is_done` of what is returned says whether it was answered."""
+        info = self.replicas.append(partition, batch(), acks=acks)
+        write = PendingWrite(partition, partition.leader_epoch, info.last_offset + 1, acks)
+        self.replicas.acknowledge([write], timeout_ms=timeout_ms, completed=lambda: None)
+        return write
+
+
+def batch() -> bytes:
+    builder = BatchBuilder()
+    builder.append(1_700_000_000_000, None, b"value")
+    return builder.build()
+
+
+@pytest.fixture
+def fs() -> SimFileSystem:
+    return SimFileSystem()
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_with_ack_nothing_is_answered_before_its_fdatasync_has_returned(fs: SimFileSystem, acks: int) -> None:
+    """flush.policy=ack: each answer follows a sync that began after its append, and readers see nothing before it."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    handler = ProduceHandler(broker.replicas, broker.executor, Lifecycle(1))
+    broker.executor.is_gated = True
+    answers: list[ProduceResponse] = []
+
+    def produce() -> None:
+        request = ProduceRequest(acks=acks, timeout_ms=1000, partitions=[PartitionRecords(TOPIC, 0, batch())])
+        verdicts = handler.validate_inline(request)
+        assert verdicts is not None
+        handler.append(request, verdicts, answers.append)
+
+    log_path = f"{PATH}/{TOPIC}-0/00000000000000000000.log"
+    size_of_one = len(batch())
+    produce()
+    await settle()
+    assert (answers, partition.high_watermark, partition.log.log_end_offset) == ([], 0, 1)
+    assert fs.surely_durable(log_path) in (None, b"")
+    produce()  # comes while the first sync runs: it needs one of its own
+    produce()
+    await settle()
+    assert len(broker.executor.waiting) == 1
+    work, future = broker.executor.waiting.pop(0)
+    end_at_begin = 1
+    partition_log = broker.log_dir.logs[TOPIC, 0]
+    partition_log.log_end_offset, end = end_at_begin, partition_log.log_end_offset
+    work()  # what a sync covers that began before the other two were appended
+    partition_log.log_end_offset = end
+    assert answers == []
+    future.set_result(None)
+    await settle()
+    assert [answer.partitions[0].base_offset for answer in answers] == [0]
+    assert partition.high_watermark == 1
+    await broker.executor.release()
+    assert [answer.partitions[0].base_offset for answer in answers] == [0, 1, 2]
+    assert len(fs.surely_durable(log_path) or b"") >= 3 * size_of_one
+    assert not broker.executor.waiting
+
+
+async def test_a_failed_fsync_fails_all_who_wait_and_everything_after(fs: SimFileSystem) -> None:
+    """EIO at fdatasync: no waiting write succeeds, later ones are refused although the disk works again."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    broker.executor.is_gated = True
+    writes = [broker.write(partition, acks) for acks in (1, -1)]
+    await settle()
+    fs.fail("fdatasync", error=errno.EIO)
+    await broker.executor.release()
+    assert [type(write.error) for write in writes] == [StorageError, StorageError]
+    fs.heal()
+    with pytest.raises(StorageError):
+        broker.write(partition)
+    await settle()
+    assert not broker.executor.waiting
+    assert partition.high_watermark == 0
+    assert len(broker.failures) == 1
+
+
+async def test_a_failed_log_takes_the_whole_directory_offline(fs: SimFileSystem) -> None:
+    """One disk under all logs of a directory: an fsync error on one is fatal for the directory."""
+    broker = Broker(fs)
+    await broker.create()
+    other = bytes(15) + b"\x08"
+    await broker.publish(
+        metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name="other", topic_id=other)),
+        metadata_pb2.MetadataRecord(
+            partition=metadata_pb2.PartitionRecord(topic_id=other, replicas=[1], in_sync_replicas=[1], leader_id=1)
+        ),
+    )
+    broker.replicas.fail(DataLossError("the disk is gone"))
+    for topic in (TOPIC, "other"):
+        with pytest.raises(StorageError):
+            broker.replicas.leader(topic, 0)
+
+
+async def test_a_full_disk_is_waited_out(fs: SimFileSystem) -> None:
+    """ENOSPC at an append is an answer, not a failure: with space again the same partition goes on."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    fs.fail("preallocate", error=errno.ENOSPC)
+    fs.fail("pwritev", error=errno.ENOSPC)
+    with pytest.raises(StorageError, match="full"):
+        broker.write(partition)
+    fs.heal()
+    write = broker.write(partition)
+    await settle()
+    assert (write.is_done, write.error) == (True, None)
+    assert broker.failures == []
+
+
+async def test_with_interval_the_flush_follows_later(fs: SimFileSystem) -> None:
+    """flush.policy=interval: answered at once, flushed after flush.messages records or flush.ms, whichever is first."""
+    broker = Broker(fs)
+    partition = await broker.create(flush_policy="interval", flush_messages="3", flush_ms="50")
+    writes = [broker.write(partition), broker.write(partition)]
+    assert all(write.is_done for write in writes)
+    await settle()
+    assert partition.log.flushed_end_offset == 0
+    broker.clock.now_ms += 50
+    broker.replicas.timers.advance(broker.clock.monotonic_ms())
+    await settle()
+    assert partition.log.flushed_end_offset == 2
+    for _ in range(3):
+        broker.write(partition)
+    await settle()
+    assert partition.log.flushed_end_offset == 5
+
+
+async def test_a_write_that_is_not_acknowledged_in_time_says_so(fs: SimFileSystem) -> None:
+    """timeout_ms: REQUEST_TIMED_OUT, although the records are in the log and may be acknowledged to a retry."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    broker.executor.is_gated = True
+    write = broker.write(partition, timeout_ms=100)
+    await settle()
+    broker.replicas.timers.advance(broker.clock.monotonic_ms() + 99)
+    assert not write.is_done
+    broker.replicas.timers.advance(broker.clock.monotonic_ms() + 100)
+    assert isinstance(write.error, RequestTimedOutError)
+    await broker.executor.release()
+    assert isinstance(write.error, RequestTimedOutError)
+    assert partition.high_watermark == 1
+
+
+async def test_a_lost_leadership_fails_the_waiting_writes(fs: SimFileSystem) -> None:
+    """A write of an earlier epoch is not vouched for, whatever is flushed later."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    broker.executor.is_gated = True
+    write = broker.write(partition)
+    change = metadata_pb2.PartitionChangeRecord(topic_id=bytes(15) + b"\x07", partition=0, leader_id=-1)
+    await broker.publish(metadata_pb2.MetadataRecord(partition_change=change))
+    assert isinstance(write.error, NotLeaderOrFollowerError)
+    assert broker.leadership == [(0, True), (1, False)]
+    await broker.executor.release()
+
+
+async def test_waiting_for_a_commit(fs: SimFileSystem) -> None:
+    """Coordinators: returns when the high watermark has passed, raises when the epoch cannot commit any more."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    broker.executor.is_gated = True
+    broker.write(partition)
+    first = asyncio.create_task(broker.replicas.wait_committed(partition, 0, 1))
+    second = asyncio.create_task(broker.replicas.wait_committed(partition, 0, 2))
+    await settle()
+    assert not first.done()
+    await broker.executor.release()
+    await first
+    assert not second.done()
+    broker.executor.is_gated = False
+    await broker.delete()
+    with pytest.raises(NotLeaderOrFollowerError):
+        await second
+
+
+async def test_a_deleted_topic_answers_its_waiters_and_leaves_no_files(fs: SimFileSystem) -> None:
+    """Deletion ends every wait; the directory is gone, and a new topic of that name is empty."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    events: list[tuple[str, int]] = []
+    broker.replicas.subscribe((TOPIC, 0), events.append)
+    broker.write(partition)
+    await settle()
+    assert events
+    broker.executor.is_gated = True
+    write = broker.write(partition)
+    await settle()
+    deleting = asyncio.create_task(broker.delete())
+    await settle()
+    assert isinstance(write.error, KraftlogError)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        broker.replicas.leader(TOPIC, 0)
+    while not deleting.done():
+        await broker.executor.release()
+    await deleting
+    assert f"{TOPIC}-0" not in fs.listdir(PATH)
+    broker.executor.is_gated = False
+    again = await broker.create(topic_id=bytes(15) + b"\x09")
+    assert again.log.log_end_offset == 0
+
+
+async def test_a_log_of_a_topic_that_was_deleted_while_the_broker_was_down_is_replaced(fs: SimFileSystem) -> None:
+    """The directory's topic id decides, not its name: old records never appear in a new topic."""
+    broker = Broker(fs)
+    broker.write(await broker.create())
+    await settle()
+    await broker.replicas.stop()
+    broker.log_dir.close()
+    restarted = Broker(fs)
+    partition = await restarted.create(topic_id=bytes(15) + b"\x09")
+    assert partition.log.log_end_offset == 0
+
+
+async def test_a_restart_keeps_what_was_flushed(fs: SimFileSystem) -> None:
+    """The high watermark of a sole replica is what its log holds after recovery."""
+    broker = Broker(fs)
+    partition = await broker.create()
+    for _ in range(3):
+        broker.write(partition)
+    await settle()
+    await broker.replicas.stop()
+    broker.log_dir.close()
+    restarted = Broker(fs)
+    assert (await restarted.create()).high_watermark == 3
+
+
+async def test_a_produce_handler_answers_through_its_future(fs: SimFileSystem) -> None:
+    """Unary produce: the answer comes when the write is safe."""
+    broker = Broker(fs)
+    await broker.create()
+    handler = ProduceHandler(broker.replicas, broker.executor, Lifecycle(1))
+    request = ProduceRequest(acks=-1, timeout_ms=1000, partitions=[PartitionRecords(TOPIC, 0, batch())])
+    response = await handler.produce(request, CallContext())
+    assert response.partitions[0].durability == "quorum-fsync"
