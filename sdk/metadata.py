@@ -22,6 +22,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.seams import Channel, Clock, Connector, Random
 from kraftlog.sdk.config import ClientConfig
+from kraftlog.sdk.failures import again
 from kraftlog.sdk.types import NodeInfo, TopicPartition
 from kraftlog.sdk.waiting import Backoff, Tasks, sleep_ms
 
@@ -134,7 +135,7 @@ class Cluster:
         self._check_open()
         await self._wait(self._start_refresh(), deadline_ms)
         if self._last_error is not None:
-            raise self._last_error
+            raise again(self._last_error)
         return self.metadata
 
     async def wait_for_topic(self, topic: str, timeout_ms: float) -> TopicMetadata:
@@ -270,7 +271,7 @@ class Cluster:
 
     def _unreachable(self, timeout_ms: float) -> KraftlogError:
         if self._last_error is not None:
-            return self._last_error
+            return again(self._last_error)
         waited = f" within {timeout_ms:.0f} ms" if timeout_ms else ""
         servers = ", ".join(self._config.bootstrap_servers)
         return BrokerNotAvailableError(

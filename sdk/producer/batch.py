@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.proto.errors import IllegalStateError, KraftlogError, RequestTimedOutError
 from kraftlog.proto.records import NO_SEQUENCE, BatchBuilder, CompressionType
+from kraftlog.sdk.failures import again
 from kraftlog.sdk.types import RecordMetadata
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class SendFuture:
         if error is not None and not hasattr(self, "_seen"):
             self._seen = True
             self._batch.queue.accumulator.failure_read(self._batch)
-        return error
+        return None if error is None else again(error)
 
     def _outcome(self) -> RecordMetadata:
         error = self._failure()

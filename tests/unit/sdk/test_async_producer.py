@@ -1,25 +1,9 @@
 """The asyncio producer against a cluster in memory, on virtual time."""
 
-import asyncio
 
-import pytest
-from tests.unit.sdk.fake_broker import FakeCluster
-
-from kraftlog.proto.errors import (
-    BrokerNotAvailableError,
-    BufferExhaustedError,
-    ClientClosedError,
-    ErrorCode,
-    InvalidConfigError,
-    KraftlogError,
-    NotEnoughReplicasAfterAppendError,
-    RecordTooLargeError,
-    RequestTimedOutError,
-    SerializationFailedError,
-    UnknownTopicOrPartitionError,
-)
 from kraftlog.sdk.producer import AsyncProducer
 from kraftlog.testing.loop import run_virtual
+from tests.unit.sdk.fake_broker import FakeCluster
 
 SERVERS = "broker1:9092"
 

@@ -1,0 +1,503 @@
+"""Administration: topics, configurations, the cluster, groups and offsets. Plain dataclasses come back.
+
+`AsyncAdmin` does the work on an event loop; `Admin` has the same methods and runs them on the background loop.
+"""
+
+import asyncio
+import os
+import random as random_module
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kraftlog.proto import admin_pb2, group_pb2
+from kraftlog.proto.errors import (
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    KraftlogError,
+    NotControllerError,
+    RequestTimedOutError,
+    error_class,
+    error_for,
+)
+from kraftlog.proto.names import validate_group_id, validate_topic_name
+from kraftlog.proto.seams import Channel, Clock, Connector, Random
+from kraftlog.sdk.background import background_loop, register_client
+from kraftlog.sdk.clock import LoopClock, SystemClock
+from kraftlog.sdk.config import AdminConfig
+from kraftlog.sdk.consumer_protocol import decode_assignment, decode_subscription
+from kraftlog.sdk.group_client import GROUP_SERVICE, GroupClient
+from kraftlog.sdk.metadata import Cluster
+from kraftlog.sdk.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFinder
+from kraftlog.sdk.producer.async_producer import default_connector
+from kraftlog.sdk.types import (
+    ClusterDescription,
+    ClusterNodeDescription,
+    ConfigEntry,
+    CreatedTopic,
+    GroupDescription,
+    GroupListing,
+    GroupMemberDescription,
+    GroupOffset,
+    NewTopic,
+    OffsetAndMetadata,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from kraftlog.sdk.waiting import Backoff, sleep_ms
+
+T = TypeVar("T")
+
+ADMIN_SERVICE = "/kraftlog.v1.Admin/"
+TOPIC_RESOURCE = 2  # Kafka's number
+BROKER_RESOURCE = 4
+OFFSET_WORDS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
+CLOSE_TIMEOUT_S = 2.0
+
+
+class AsyncAdmin:
+    """Administers a cluster. Used from one event loop. Options are those of `AdminConfig`.
+
+        async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+            await admin.create_topics([NewTopic(name="orders", num_partitions=6)])
+
+    Every method retries what is retriable for up to default_api_timeout_ms, then raises the last reason.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | AdminConfig | None = None,
+        *,
+        connector: Connector | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
+        self._clock = clock or LoopClock()
+        self._random = random or random_module.Random()
+        self._connector = connector or default_connector()
+        self._cluster = Cluster(self.config, connector=self._connector, clock=self._clock, random=self._random)
+        self._finder = OffsetFinder(self.config, self._cluster, clock=self._clock, random=self._random)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect. May be repeated."""
+        await self._cluster.close()
+
+    # -- topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> list[CreatedTopic]:
+        """Create topics; returns when the cluster has them on disk and brokers lead them.
+
+        Raises the first topic's error, for instance `TopicAlreadyExistsError`, `InvalidTopicError`,
+        `InvalidReplicationFactorError`, `InvalidConfigError`; the other topics are created nevertheless. A retry after
+        a lost answer may find that the topic exists.
+        """
+        wanted = [NewTopic(name=topic) if isinstance(topic, str) else topic for topic in topics]
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=self.config.request_timeout_ms, validate_only=validate_only)
+        for topic in wanted:
+            validate_topic_name(topic.name)
+            request.topics.add(
+                name=topic.name,
+                num_partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                configs={key: str(value) for key, value in topic.configs.items()},
+            )
+        answer = admin_pb2.CreateTopicsResponse.FromString(
+            await self._admin("CreateTopics", request.SerializeToString())
+        )
+        for result in answer.topics:
+            _raise(result.error_code, f"topic {result.name!r}", result.error_message)
+        if not validate_only:
+            await self._wait_until_led([topic.name for topic in wanted])
+        return [
+            CreatedTopic(
+                name=result.name,
+                topic_id=result.topic_id.hex(),
+                num_partitions=result.num_partitions,
+                replication_factor=result.replication_factor,
+            )
+            for result in answer.topics
+        ]
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics with their records. Raises the first topic's error, `UnknownTopicOrPartitionError` above all."""
+        wanted = list(names)
+        for name in wanted:
+            validate_topic_name(name)
+        request = admin_pb2.DeleteTopicsRequest(names=wanted, timeout_ms=self.config.request_timeout_ms)
+        answer = admin_pb2.DeleteTopicsResponse.FromString(
+            await self._admin("DeleteTopics", request.SerializeToString())
+        )
+        for result in answer.topics:
+            _raise(result.error_code, f"topic {result.name!r}", result.error_message)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Names of all topics, sorted; the cluster's own only on request."""
+        topics = await self.describe_topics()
+        return [topic.name for topic in topics if include_internal or not topic.internal]
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Topics with partitions, replicas and own configuration; None: all, sorted by name."""
+        wanted = None if names is None else list(names)
+        for name in wanted or ():
+            validate_topic_name(name)
+        if wanted is not None and not wanted:
+            return []
+        request = admin_pb2.DescribeTopicsRequest(names=wanted or ())
+        data = await self._admin("DescribeTopics", request.SerializeToString())
+        answer = admin_pb2.DescribeTopicsResponse.FromString(data)
+        for topic in answer.topics:
+            _raise(topic.error_code, f"topic {topic.name!r}", topic.error_message)
+        described = [_topic(topic) for topic in answer.topics]
+        return described if wanted is not None else sorted(described, key=lambda topic: topic.name)
+
+    async def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
+        """All configuration that holds for a topic or a broker, with where each value comes from."""
+        if (topic is None) == (broker is None):
+            raise InvalidRequestError("describe_configs needs a topic or a broker, not both")
+        resource = (
+            admin_pb2.ConfigResource(type=TOPIC_RESOURCE, name=topic)
+            if topic is not None
+            else admin_pb2.ConfigResource(type=BROKER_RESOURCE, name=str(broker))
+        )
+        request = admin_pb2.DescribeConfigsRequest(resources=[resource])
+        data = await self._admin("DescribeConfigs", request.SerializeToString())
+        answer = admin_pb2.DescribeConfigsResponse.FromString(data)
+        entries: list[ConfigEntry] = []
+        for described in answer.resources:
+            _raise(described.error_code, described.resource.name, described.error_message)
+            entries += (
+                ConfigEntry(name=e.name, value=e.value, source=e.source, documentation=e.documentation)
+                for e in described.entries
+            )
+        return entries
+
+    # -- the cluster
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Nodes, controller and the state of the metadata log."""
+        data = await self._admin("DescribeCluster", admin_pb2.DescribeClusterRequest().SerializeToString())
+        answer = admin_pb2.DescribeClusterResponse.FromString(data)
+        return ClusterDescription(
+            cluster_id=answer.cluster_id,
+            controller_id=answer.controller_id,
+            nodes=tuple(
+                ClusterNodeDescription(
+                    node_id=n.node_id,
+                    host=n.host,
+                    port=n.port,
+                    rack=n.rack,
+                    fenced=n.fenced,
+                    broker_epoch=n.broker_epoch,
+                    roles=tuple(n.roles),
+                )
+                for n in answer.nodes
+            ),
+            metadata_log_end_offset=answer.metadata_log_end_offset,
+            metadata_high_watermark=answer.metadata_high_watermark,
+            metadata_leader_epoch=answer.metadata_leader_epoch,
+            version=answer.version,
+        )
+
+    async def list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        at: str | int = "latest",
+        *,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition at `earliest`, `latest`, `max_timestamp` or a time in ms; -1: no such record."""
+        if isinstance(at, str) and at not in OFFSET_WORDS:
+            raise InvalidRequestError(f"at={at!r}: use {', '.join(OFFSET_WORDS)} or milliseconds since the epoch")
+        time = OFFSET_WORDS[at] if isinstance(at, str) else at
+        times = {TopicPartition(*tp): time for tp in partitions}
+        found = await self._finder.find(
+            times,
+            timeout_ms=self.config.default_api_timeout_ms,
+            read_committed=isolation_level == "read_committed",
+        )
+        return {tp: found[tp].offset for tp in times}
+
+    # -- groups
+
+    async def list_groups(self) -> list[GroupListing]:
+        """The groups of all coordinators, sorted by name."""
+
+        async def attempt(limit_ms: float) -> list[GroupListing]:
+            metadata = await self._cluster.refresh(limit_ms)
+            nodes = [node for node in metadata.nodes.values() if not node.fenced]
+            request = group_pb2.ListGroupsRequest().SerializeToString()
+            answers = await asyncio.gather(
+                *(
+                    self._cluster.channel(node).unary(GROUP_SERVICE + "ListGroups", request, timeout_ms=limit_ms)
+                    for node in nodes
+                )
+            )
+            groups: dict[str, GroupListing] = {}
+            for data in answers:
+                answer = group_pb2.ListGroupsResponse.FromString(data)
+                _raise(answer.error_code, "list of groups", answer.error_message)
+                for g in answer.groups:
+                    groups[g.group_id] = GroupListing(group_id=g.group_id, protocol_type=g.protocol_type, state=g.state)
+            return [groups[name] for name in sorted(groups)]
+
+        return await self._retrying(attempt)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Members, state and assignments. Raises `GroupIdNotFoundError` for a group that does not exist."""
+        return [await self._describe_group(group_id) for group_id in group_ids]
+
+    async def _describe_group(self, group_id: str) -> GroupDescription:
+        group = self._group(group_id)
+        request = group_pb2.DescribeGroupsRequest(group_ids=[group_id]).SerializeToString()
+
+        async def attempt(limit_ms: float) -> group_pb2.GroupDescription:
+            data = await group.call("DescribeGroups", request, timeout_ms=limit_ms)
+            described = group_pb2.DescribeGroupsResponse.FromString(data).groups[0]
+            _raise(described.error_code, f"group {group_id!r}", described.error_message)
+            return described
+
+        described = await group.retrying(attempt, timeout_ms=self.config.default_api_timeout_ms)
+        if described.state == "Dead":
+            raise GroupIdNotFoundError(f"group {group_id!r} does not exist: kraftctl group list shows those that do")
+        return GroupDescription(
+            group_id=described.group_id,
+            state=described.state,
+            protocol_type=described.protocol_type,
+            protocol_name=described.protocol_name,
+            generation_id=described.generation_id,
+            leader=described.leader,
+            coordinator_id=described.coordinator_id,
+            members=tuple(_member(member) for member in described.members),
+        )
+
+    async def list_group_offsets(self, group_id: str) -> list[GroupOffset]:
+        """What the group has committed, with the lag of each partition, sorted. Works without live members too."""
+        committed = await self._group(group_id).committed(None, timeout_ms=self.config.default_api_timeout_ms)
+        self._cluster.track(tp.topic for tp in committed)
+        metadata = await self._cluster.refresh(self.config.request_timeout_ms)
+        existing = {name for name, topic in metadata.topics.items() if not topic.error_code}
+        partitions = [tp for tp in committed if tp.topic in existing]
+        timeout_ms = self.config.default_api_timeout_ms
+        starts = await self._finder.find(dict.fromkeys(partitions, EARLIEST), timeout_ms=timeout_ms)
+        ends = await self._finder.find(dict.fromkeys(partitions, LATEST), timeout_ms=timeout_ms)
+        return [group_offset(tp, committed[tp], starts[tp].offset, ends[tp].offset) for tp in sorted(partitions)]
+
+    def _group(self, group_id: str) -> GroupClient:
+        validate_group_id(group_id)
+        return GroupClient(group_id, self.config, self._cluster, clock=self._clock, random=self._random)
+
+    # -- inside
+
+    async def _admin(self, method: str, request: bytes) -> bytes:
+        """Call the controller if it is known as a node, else any broker."""
+
+        async def attempt(limit_ms: float) -> bytes:
+            channel = await self._controller(limit_ms)
+            return await channel.unary(ADMIN_SERVICE + method, request, timeout_ms=limit_ms)
+
+        return await self._retrying(attempt)
+
+    async def _controller(self, timeout_ms: float) -> Channel:
+        metadata = self._cluster.metadata
+        if not metadata.nodes:
+            metadata = await self._cluster.refresh(timeout_ms)
+        node = metadata.nodes.get(metadata.controller_id)
+        return await self._cluster.any_channel(timeout_ms) if node is None else self._cluster.channel(node)
+
+    async def _retrying(self, attempt: Callable[[float], Awaitable[T]]) -> T:
+        timeout_ms = self.config.default_api_timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, self._random)
+        while True:
+            remaining_ms = max(1.0, deadline_ms - self._clock.monotonic_ms())
+            try:
+                return await attempt(min(remaining_ms, self.config.request_timeout_ms))
+            except KraftlogError as error:
+                if not error.retriable:
+                    raise
+                remaining_ms = deadline_ms - self._clock.monotonic_ms()
+                if remaining_ms <= 0:
+                    raise
+                await sleep_ms(min(remaining_ms, backoff.next_ms()))
+                if error.refresh_metadata or isinstance(error, NotControllerError):
+                    self._cluster.refresh_soon()
+
+    async def _wait_until_led(self, names: Sequence[str]) -> None:
+        """Creation is committed; the brokers follow a moment later."""
+        deadline_ms = self._clock.monotonic_ms() + self.config.request_timeout_ms
+        backoff = Backoff(1, self.config.retry_backoff_ms, self._random)
+        self._cluster.track(names)
+        while True:
+            metadata = await self._cluster.refresh(self.config.request_timeout_ms)
+            topics = [metadata.topics.get(name) for name in names]
+            if all(t is not None and t.partitions and all(p.leader_id >= 0 for p in t.partitions) for t in topics):
+                return
+            if self._clock.monotonic_ms() >= deadline_ms:
+                raise RequestTimedOutError(f"created, but not every partition of {', '.join(names)} has a leader yet")
+            await sleep_ms(backoff.next_ms())
+
+
+class Admin:
+    """Administers a cluster. Safe from any thread. Options are those of `AdminConfig`.
+
+        with Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([NewTopic(name="orders", num_partitions=6)])
+
+    The methods are those of `AsyncAdmin`, without await.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | AdminConfig | None = None,
+        *,
+        connector: Connector | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
+        self._parts = {"connector": connector or default_connector(), "clock": clock or SystemClock(), "random": random}
+        self._is_closed = False
+        self._set_up()
+        register_client(self)
+
+    def _set_up(self) -> None:
+        parts: dict[str, Any] = self._parts
+        self._pid = os.getpid()
+        self._background = background_loop()
+        self._admin = AsyncAdmin(self.config, **parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect. May be repeated."""
+        if self._pid == os.getpid() and not self._is_closed:
+            self._is_closed = True
+            self._background.run(self._admin.close(), CLOSE_TIMEOUT_S)
+
+    def create_topics(self, topics: Iterable[NewTopic | str], *, validate_only: bool = False) -> list[CreatedTopic]:
+        """See `AsyncAdmin.create_topics`."""
+        return self._run(lambda admin: admin.create_topics(topics, validate_only=validate_only))
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """See `AsyncAdmin.delete_topics`."""
+        self._run(lambda admin: admin.delete_topics(names))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """See `AsyncAdmin.list_topics`."""
+        return self._run(lambda admin: admin.list_topics(include_internal=include_internal))
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """See `AsyncAdmin.describe_topics`."""
+        return self._run(lambda admin: admin.describe_topics(names))
+
+    def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
+        """See `AsyncAdmin.describe_configs`."""
+        return self._run(lambda admin: admin.describe_configs(topic=topic, broker=broker))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """See `AsyncAdmin.describe_cluster`."""
+        return self._run(lambda admin: admin.describe_cluster())
+
+    def list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        at: str | int = "latest",
+        *,
+        isolation_level: str = "read_uncommitted",
+    ) -> dict[TopicPartition, int]:
+        """See `AsyncAdmin.list_offsets`."""
+        return self._run(lambda admin: admin.list_offsets(partitions, at, isolation_level=isolation_level))
+
+    def list_groups(self) -> list[GroupListing]:
+        """See `AsyncAdmin.list_groups`."""
+        return self._run(lambda admin: admin.list_groups())
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """See `AsyncAdmin.describe_groups`."""
+        return self._run(lambda admin: admin.describe_groups(group_ids))
+
+    def list_group_offsets(self, group_id: str) -> list[GroupOffset]:
+        """See `AsyncAdmin.list_group_offsets`."""
+        return self._run(lambda admin: admin.list_group_offsets(group_id))
+
+    def after_fork_in_child(self) -> None:
+        """The next call sets up connections of the child's own."""
+
+    def _run(self, call: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
+        if self._pid != os.getpid():
+            self._set_up()
+        return self._background.run(call(self._admin))
+
+
+def group_offset(tp: TopicPartition, committed: OffsetAndMetadata, start: int, end: int) -> GroupOffset:
+    """A committed offset with its lag; what retention removed is no lag."""
+    return GroupOffset(
+        topic=tp.topic,
+        partition=tp.partition,
+        offset=committed.offset,
+        log_start_offset=start,
+        log_end_offset=end,
+        lag=max(0, end - max(committed.offset, start)),
+        metadata=committed.metadata,
+    )
+
+
+def _topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
+    return TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id.hex(),
+        internal=topic.internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=p.partition,
+                leader_id=p.leader_id,
+                leader_epoch=p.leader_epoch,
+                replicas=tuple(p.replicas),
+                in_sync_replicas=tuple(p.in_sync_replicas),
+                partition_epoch=p.partition_epoch,
+            )
+            for p in sorted(topic.partitions, key=lambda p: p.partition)
+        ),
+        configs=dict(topic.configs),
+    )
+
+
+def _member(member: group_pb2.GroupMemberDescription) -> GroupMemberDescription:
+    try:
+        topics = decode_subscription(member.metadata).topics if member.metadata else ()
+        assignment = decode_assignment(member.assignment).partitions
+    except InvalidRequestError:  # a member of another protocol
+        topics, assignment = (), ()
+    return GroupMemberDescription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=topics,
+        assignment=tuple(sorted(assignment)),
+    )
+
+
+def _raise(code: int, place: str, message: str) -> None:
+    if code:
+        raise error_for(code, message or f"{place}: {error_class(code).summary}")

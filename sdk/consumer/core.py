@@ -1,0 +1,773 @@
+"""The consumer's engine, shared by both faces. Used only on one event loop, except where a method says otherwise.
+
+A poll runs in rounds: `next_step` returns records, nothing (the time is up), or a `ListenerCall` that the face makes in
+the application's own context (a coroutine, or the calling thread) before it asks again. So a listener may use the
+consumer, and partitions change hands only inside of a poll.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kraftlog.proto.errors import (
+    ClientClosedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    IllegalStateError,
+    KraftlogError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+)
+from kraftlog.proto.records import Record
+from kraftlog.proto.seams import Clock, Connector, Random
+from kraftlog.sdk.config import ConsumerConfig, duration_ms
+from kraftlog.sdk.consumer.chunks import Chunk
+from kraftlog.sdk.consumer.fetcher import Fetcher
+from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
+from kraftlog.sdk.consumer.membership import Change, ChangeKind, Membership
+from kraftlog.sdk.consumer.state import Batch, PartitionState, Subscriptions, Taker
+from kraftlog.sdk.failures import again
+from kraftlog.sdk.group_client import GroupClient
+from kraftlog.sdk.metadata import Cluster, ClusterMetadata
+from kraftlog.sdk.offsets import EARLIEST, LATEST, OffsetFinder
+from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from kraftlog.sdk.waiting import Backoff, Event, Tasks, sleep_ms
+
+if TYPE_CHECKING:
+    import pyarrow
+
+log = logging.getLogger("kraftlog.sdk")
+
+UNKNOWN_TOPIC_GRACE_MS = 10_000  # a topic that was just created may not be known to every broker yet
+CLOSE_TIMEOUT_MS = 30_000.0  # of `close` without an argument
+
+
+class CommitFailedError(IllegalGenerationError):
+    """The offsets were not committed, because the group has given the partitions to other members.
+
+    What was read since the last commit will be read again by them. A retry does not help; go on polling.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerCall:
+    """A call that the face has to make before the next round."""
+
+    method: Callable[[Sequence[TopicPartition]], object]
+    partitions: tuple[TopicPartition, ...]
+
+
+class ConsumerCore:
+    """See the module's text."""
+
+    def __init__(self, config: ConsumerConfig, *, connector: Connector, clock: Clock, random: Random) -> None:
+        self.config = config
+        self.lock = threading.Lock()
+        """Guards the partitions' state: `try_take` may run in the application's thread."""
+        self.subscriptions = Subscriptions()
+        self._clock = clock
+        self._random = random
+        self.cluster = Cluster(config, connector=connector, clock=clock, random=random)
+        self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
+        self.event = Event()
+        """Something changed that a poll wants to see."""
+        self.fetcher = Fetcher(
+            config, self.cluster, self.subscriptions, self.lock, clock=clock, random=random, on_data=self.event.notify
+        )
+        self.taker = Taker(self.subscriptions, check_crcs=config.check_crcs)
+        self.cursor = Cursor(self)
+        self._finder = OffsetFinder(config, self.cluster, clock=clock, random=random)
+        self.group = (
+            None
+            if config.group_id is None
+            else GroupClient(config.group_id, config, self.cluster, clock=clock, random=random)
+        )
+        self.membership: Membership | None = None
+        self._listener: ConsumerRebalanceListener | None = None
+        self._tasks = Tasks()
+        self._resolving: asyncio.Task[None] | None = None
+        self._resolve_error: KraftlogError | None = None
+        self._commit_lock = asyncio.Lock()
+        self._auto_committed: dict[TopicPartition, int] = {}
+        self._in_hand: list[tuple[PartitionState, int]] = []
+        """What the last poll returned: (partition, position after it). Done when the application comes back."""
+        self._unknown_since_ms: dict[str, float] = {}
+        self._is_started = False
+        self.is_closed = False
+        self.needs_loop = True
+        """Whether the next poll must run on the loop. Written on the loop, read anywhere."""
+        self.cluster.add_listener(self._on_metadata)
+
+    # -- choosing
+
+    def subscribe(
+        self,
+        topics: Iterable[str],
+        pattern: object,
+        listener: ConsumerRebalanceListener | None,
+    ) -> None:
+        self.check_open()
+        if self.group is None:
+            raise IllegalStateError("subscribe needs a group: set group_id, or use assign()")
+        with self.lock:
+            self.subscriptions.subscribe(topics, pattern)  # type: ignore[arg-type]  # str or compiled pattern
+        self._listener = listener
+        self.cluster.wants_all_topics = self.subscriptions.pattern is not None
+        self.cluster.track(self.subscriptions.topics)
+        if self.membership is None:
+            self.membership = Membership(
+                self.config,
+                self.group,
+                clock=self._clock,
+                random=self._random,
+                topics=self.subscribed_topics,
+                partition_counts=self._partition_counts,
+                on_change=self._on_change,
+            )
+        else:
+            self.membership.request_rejoin("the subscription changed")
+        self.cluster.refresh_soon()
+
+    def subscribed_topics(self) -> tuple[str, ...]:
+        """The topics to join for; a pattern's matches among what is known."""
+        pattern = self.subscriptions.pattern
+        if pattern is None:
+            return self.subscriptions.topics
+        topics = self.cluster.metadata.topics.values()
+        return tuple(
+            sorted(t.name for t in topics if not t.error_code and not t.internal and pattern.fullmatch(t.name))
+        )
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.check_open()
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        with self.lock:
+            self.fetcher.release(self.subscriptions.assign_manually(wanted))
+        if self.cluster.track(tp.topic for tp in wanted):
+            self.cluster.refresh_soon()
+        self._start()
+        self._positions_changed()
+
+    async def unsubscribe(self) -> None:
+        membership, self.membership = self.membership, None
+        if membership is not None:
+            await membership.close(self.config.request_timeout_ms, leave=True)
+        with self.lock:
+            self.fetcher.release(self.subscriptions.replace(()))
+            self.subscriptions.topics, self.subscriptions.pattern, self.subscriptions.is_manual = (), None, False
+            self._in_hand.clear()
+        self.fetcher.update()
+
+    # -- polling
+
+    def try_take(self, max_records: int) -> list[Batch]:
+        """Buffered records, if nothing else has to be done first. Safe from any one thread at a time."""
+        if self.needs_loop:
+            return []
+        with self.lock:
+            self._came_back()
+            batches = self.cursor.unload() or self.taker.take(max_records)
+            self._note_in_hand(batches)
+        return batches
+
+    def take_used_up(self) -> list[Chunk]:
+        """Chunks to return the credit of, by `after_take` on the loop."""
+        used, self.taker.used_up = self.taker.used_up, []
+        return used
+
+    def after_take(self, used_up: list[Chunk]) -> None:
+        """Return credit and act on what the buffers hid."""
+        if used_up and not self.is_closed:
+            self.fetcher.return_credit(used_up)
+
+    def begin_poll(self) -> None:
+        """The application polls: it is alive, and done with what it got before."""
+        self.check_open()
+        if self.subscriptions.is_empty:
+            raise IllegalStateError("nothing to poll: subscribe() or assign() first")
+        self._start()
+        with self.lock:
+            self._came_back()
+        if self.membership is not None:
+            self.membership.start()
+            self.membership.poll_begins()
+
+    def end_poll(self) -> None:
+        if self.membership is not None:
+            self.membership.poll_ends()
+        if not self.is_closed:
+            self._look()
+
+    def touch(self) -> None:
+        """The application polled without the loop."""
+        if self.membership is not None:
+            self.membership.touch()
+
+    async def next_step(self, take: Callable[[], object], deadline_ms: float) -> tuple[object, ListenerCall | None]:
+        """One round of a poll: what `take` found (None: nothing in time), or a call to make before the next round."""
+        while True:
+            self.check_open()
+            call = await self._change_hands()
+            if call is not None:
+                return None, call
+            self._look()
+            self._raise_errors()
+            with self.lock:
+                taken = take()
+            self.after_take(self.take_used_up())
+            if taken:
+                return taken, None
+            remaining_ms = deadline_ms - self._clock.monotonic_ms()
+            if remaining_ms <= 0:
+                return None, None
+            await self.event.wait(remaining_ms)
+
+    def take_records(self, max_records: int) -> list[Batch]:
+        """For `next_step`. Caller holds the lock."""
+        batches = self.cursor.unload() or self.taker.take(max_records)
+        self._note_in_hand(batches)
+        return batches
+
+    def take_arrow(self, max_bytes: int, columns: Sequence[str] | None) -> "list[pyarrow.RecordBatch]":
+        """Whole chunks as Arrow, at least one, up to about `max_bytes`. For `next_step`; caller holds the lock."""
+        batches: list[pyarrow.RecordBatch] = []
+        size_bytes = 0
+        while size_bytes < max_bytes and (next_chunk := self.taker.take_chunk()) is not None:
+            state, chunk, start = next_chunk
+            batch = chunk.to_arrow(state.tp, start, columns, check_crcs=self.config.check_crcs)
+            self.taker.finish_chunk(state, chunk)
+            assert state.position is not None
+            self._in_hand.append((state, state.position))
+            if batch.num_rows:
+                batches.append(batch)
+                size_bytes += chunk.size_bytes
+        return batches
+
+    def _note_in_hand(self, batches: list[Batch]) -> None:
+        for state, _, position in batches:
+            self._in_hand.append((state, position))
+
+    def _came_back(self) -> None:
+        """The application is done with what is in hand. Caller holds the lock."""
+        for state, position in self._in_hand:
+            state.done = position
+        self._in_hand.clear()
+
+    def _start(self) -> None:
+        if self._is_started:
+            return
+        self._is_started = True
+        if not self.cluster.metadata.nodes:
+            self.cluster.refresh_soon()
+        if self.group is not None and self.config.enable_auto_commit:
+            self._tasks.start(self._auto_commit(), "auto commit")
+        self._tasks.start(self._keep_fresh(), "metadata age")
+
+    def _raise_errors(self) -> None:
+        if self.membership is not None and self.membership.error is not None:
+            raise again(self.membership.error)
+        error, self._resolve_error = self._resolve_error, None
+        if error is not None:
+            self._positions_changed()  # the next poll tries again
+            raise error
+        with self.lock:
+            for state in self.subscriptions.partitions.values():
+                if state.error is not None and not state.buffer:
+                    error, state.error = state.error, None
+                    state.retry_at_ms = 0.0
+                    raise error
+        self._raise_unknown_topics()
+
+    def _raise_unknown_topics(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for topic, since_ms in self._unknown_since_ms.items():
+            if now_ms - since_ms >= UNKNOWN_TOPIC_GRACE_MS:
+                self._unknown_since_ms[topic] = now_ms
+                raise UnknownTopicOrPartitionError(
+                    f"topic {topic!r} does not exist: create it (kraftctl topic create {topic}) or check the name"
+                )
+
+    # -- partitions change hands
+
+    async def _change_hands(self) -> ListenerCall | None:
+        """Do what the group asks for; a listener's call is returned and the rest done in the next round."""
+        membership = self.membership
+        while membership is not None and (change := membership.pending) is not None:
+            call = await self._change(membership, change)
+            if call is not None:
+                return call
+        return None
+
+    async def _change(self, membership: Membership, change: Change) -> ListenerCall | None:
+        listener = self._listener
+        if change.kind is ChangeKind.ASSIGNED:
+            self._set_assignment(change.partitions)
+            membership.change_done(change)
+            return ListenerCall(listener.on_partitions_assigned, change.partitions) if listener is not None else None
+        if change not in (self._announced,):
+            self._announced = change
+            if change.kind is ChangeKind.REVOKED:
+                await self._commit_before_revocation()
+                if membership.pending is not change:
+                    return None
+            if listener is not None:
+                method = (
+                    listener.on_partitions_revoked if change.kind is ChangeKind.REVOKED else listener.on_partitions_lost
+                )
+                return ListenerCall(method, change.partitions)
+        self._set_assignment(())
+        membership.change_done(change)
+        return None
+
+    _announced: Change | None = None
+    """The change that the listener was told of."""
+
+    def _set_assignment(self, partitions: Sequence[TopicPartition]) -> None:
+        with self.lock:
+            self.fetcher.release(self.subscriptions.replace(partitions))
+            self._in_hand = [(s, p) for s, p in self._in_hand if s.tp in self.subscriptions.partitions]
+            self._auto_committed.clear()
+        self.cluster.track(tp.topic for tp in partitions)
+        self._positions_changed()
+
+    def _on_change(self) -> None:
+        self.needs_loop = True
+        self.event.notify()
+
+    # -- positions
+
+    def _positions_changed(self) -> None:
+        """Find missing positions, fetch the rest."""
+        self._look()
+        self.fetcher.update()
+
+    def _resolved(self, _: object) -> None:
+        self._resolving = None
+        self.event.notify()
+        self._look()  # some may have lost their position meanwhile
+
+    def _look(self) -> None:
+        """Act on partitions whose log no longer has their position, and decide whether polls may take a short cut."""
+        with self.lock:
+            for state in self.subscriptions.partitions.values():
+                if isinstance(state.error, OffsetOutOfRangeError) and not state.buffer:
+                    self._out_of_range(state, state.error)
+            has_errors = any(state.error is not None for state in self.subscriptions.partitions.values())
+            is_missing = any(state.position is None for state in self.subscriptions.partitions.values())
+        membership = self.membership
+        self.needs_loop = (
+            has_errors
+            or self.is_closed
+            or not self._is_started
+            or self._resolve_error is not None
+            or (membership is not None and (membership.pending is not None or membership.error is not None))
+        )
+        if is_missing and self._resolving is None and self._resolve_error is None and not self.is_closed:
+            self._resolving = self._tasks.start(self._resolve(), "positions")
+            self._resolving.add_done_callback(self._resolved)
+
+    def _out_of_range(self, state: PartitionState, error: KraftlogError) -> None:
+        policy = self.config.auto_offset_reset
+        if policy == "none":
+            return  # poll raises it
+        log.warning("%s; going on from %s (auto_offset_reset)", error, policy)
+        self.fetcher.move(state, None)
+        state.reset_to = policy
+
+    async def _resolve(self) -> None:
+        """Give every partition without a position one; retries what is retriable for as long as it takes."""
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, self._random)
+        while not self.is_closed:
+            with self.lock:
+                missing = [s for s in self.subscriptions.partitions.values() if s.position is None]
+            if not missing:
+                return
+            try:
+                await self._resolve_some(missing)
+            except KraftlogError as error:
+                if not error.retriable:
+                    self._resolve_error = error
+                    self.needs_loop = True
+                    return
+                log.debug("positions: %s", error)
+                await sleep_ms(backoff.next_ms())
+            else:
+                self.fetcher.update()
+                self.event.notify()
+
+    async def _resolve_some(self, missing: list[PartitionState]) -> None:
+        timeout_ms = self.config.request_timeout_ms
+        unforced = [state for state in missing if state.reset_to is None]
+        if unforced and self.group is not None:
+            found = await self.group.committed([state.tp for state in unforced], timeout_ms=timeout_ms)
+            for state in unforced:
+                if state.tp in found:
+                    self._set_position(state, found[state.tp].offset)
+        times: dict[TopicPartition, int] = {}
+        for state in missing:
+            if state.position is None and self.subscriptions.partitions.get(state.tp) is state:
+                times[state.tp] = self._reset_time(state)
+        if times:
+            offsets = await self._finder.find(
+                times, timeout_ms=timeout_ms, read_committed=self.config.is_read_committed
+            )
+            late = [tp for tp, found_offset in offsets.items() if found_offset.offset < 0]
+            ends = await self._finder.find(dict.fromkeys(late, LATEST), timeout_ms=timeout_ms) if late else {}
+            for state in missing:
+                if state.tp in offsets:
+                    self._set_position(state, (ends.get(state.tp) or offsets[state.tp]).offset)
+
+    def _reset_time(self, state: PartitionState) -> int:
+        policy = state.reset_to or self.config.auto_offset_reset
+        if policy == "earliest":
+            return EARLIEST
+        if policy == "latest":
+            return LATEST
+        if policy == "none":
+            raise NoOffsetForPartitionError(
+                f"{state.tp}: group {self.config.group_id!r} has no committed offset and auto_offset_reset is none: "
+                "seek, or set auto_offset_reset"
+            )
+        return max(0, self._clock.wall_ms() - duration_ms(policy.partition(":")[2]))
+
+    def _set_position(self, state: PartitionState, offset: int) -> None:
+        with self.lock:
+            if state.position is None and self.subscriptions.partitions.get(state.tp) is state:
+                self.fetcher.move(state, offset)
+
+    async def position(self, tp: TopicPartition, timeout_ms: float) -> int:
+        """The next offset for the application; waits until it is known."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while True:
+            self.check_open()
+            with self.lock:
+                position = self.subscriptions.state(TopicPartition(*tp)).position
+            if position is not None:
+                return position
+            error, self._resolve_error = self._resolve_error, None
+            if error is not None:
+                raise error
+            self._positions_changed()
+            remaining_ms = deadline_ms - self._clock.monotonic_ms()
+            if remaining_ms <= 0:
+                raise RequestTimedOutError(f"{tp}: no position within {timeout_ms:.0f} ms: is its leader reachable?")
+            await self.event.wait(remaining_ms)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        if offset < 0:
+            raise IllegalStateError(f"seek of {tp} to {offset}: offsets start at 0; see seek_to_beginning, seek_to_end")
+        with self.lock:
+            state = self.subscriptions.state(TopicPartition(*tp))
+            self._forget_in_hand(state)
+            self.fetcher.move(state, offset)
+        self._positions_changed()
+
+    def seek_to(self, partitions: Sequence[TopicPartition], reset_to: str) -> None:
+        """`earliest` or `latest`, looked up when the position is needed. No partitions: all that are assigned."""
+        with self.lock:
+            tps = [TopicPartition(*tp) for tp in partitions] or list(self.subscriptions.partitions)
+            states = [self.subscriptions.state(tp) for tp in tps]
+            for state in states:
+                self._forget_in_hand(state)
+                self.fetcher.move(state, None)
+                state.reset_to = reset_to
+        self._positions_changed()
+
+    def _forget_in_hand(self, state: PartitionState) -> None:
+        """After a seek what was in hand says nothing about what is done."""
+        self._in_hand = [(other, position) for other, position in self._in_hand if other is not state]
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        with self.lock:
+            for state in [self.subscriptions.state(TopicPartition(*tp)) for tp in partitions]:
+                self.fetcher.pause(state)
+        self.fetcher.update()
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        with self.lock:
+            for state in [self.subscriptions.state(TopicPartition(*tp)) for tp in partitions]:
+                state.is_paused = False
+        self.fetcher.update()
+
+    async def list_offsets(
+        self, partitions: Iterable[TopicPartition], time: int, timeout_ms: float
+    ) -> dict[TopicPartition, int]:
+        self.check_open()
+        times = {TopicPartition(*tp): time for tp in partitions}
+        found = await self._finder.find(times, timeout_ms=timeout_ms, read_committed=self.config.is_read_committed)
+        return {tp: found[tp].offset for tp in times}
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self.check_open()
+        for tp, time in times.items():
+            if time < 0:
+                raise IllegalStateError(f"{tp}: timestamp {time} is negative")
+        wanted = {TopicPartition(*tp): time for tp, time in times.items()}
+        found = await self._finder.find(wanted, timeout_ms=timeout_ms)
+        return {
+            tp: None if f.offset < 0 else OffsetAndTimestamp(f.offset, f.timestamp, f.leader_epoch)
+            for tp, f in ((tp, found[tp]) for tp in wanted)
+        }
+
+    # -- committing
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All positions, as Kafka commits them: what was handed out, the batch in hand included."""
+        with self.lock:
+            return {
+                tp: OffsetAndMetadata(state.position, "", state.leader_epoch)
+                for tp, state in self.subscriptions.partitions.items()
+                if state.position is not None
+            }
+
+    def done_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What auto commit may commit and has not yet."""
+        with self.lock:
+            return {
+                tp: OffsetAndMetadata(state.done)
+                for tp, state in self.subscriptions.partitions.items()
+                if state.done is not None and self._auto_committed.get(tp) != state.done
+            }
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, timeout_ms: float) -> None:
+        """Commit `offsets` (None: all that was handed out) in the order of the calls."""
+        self.check_open()
+        await self._commit(self.positions() if offsets is None else normalized(offsets), timeout_ms)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float) -> None:
+        group = self.group
+        if group is None:
+            raise IllegalStateError("commit needs a group: set group_id")
+        if not offsets:
+            return
+        async with self._commit_lock:
+            await group.retrying(lambda limit_ms: self._commit_once(group, offsets, limit_ms), timeout_ms=timeout_ms)
+
+    async def _commit_once(
+        self, group: GroupClient, offsets: Mapping[TopicPartition, OffsetAndMetadata], limit_ms: float
+    ) -> None:
+        membership = self.membership
+        if membership is None:
+            await group.commit(offsets, member_id="", generation_id=-1, group_instance_id="", timeout_ms=limit_ms)
+            return
+        foreign = [tp for tp in offsets if tp not in membership.owned]
+        if foreign:
+            raise CommitFailedError(
+                f"group {group.group_id}: {foreign[0]} is not assigned to this member (any more): a rebalance gave it to "
+                "another, which reads again what was not committed"
+            )
+        membership.check_usable_for_commit()
+        generation_id = membership.generation_id
+        try:
+            await group.commit(
+                offsets,
+                member_id=membership.member_id,
+                generation_id=generation_id,
+                group_instance_id=self.config.group_instance_id or "",
+                timeout_ms=limit_ms,
+            )
+        except KraftlogError as error:
+            membership.on_error(error, generation_id)
+            if isinstance(error, IllegalGenerationError | UnknownMemberIdError | FencedInstanceIdError):
+                raise CommitFailedError(
+                    f"{error}: the group went on without this member, so the offsets were not committed; was the time "
+                    f"between polls above max_poll_interval_ms={self.config.max_poll_interval_ms}?"
+                ) from error
+            raise
+
+    async def _auto_commit(self) -> None:
+        while not self.is_closed:
+            await sleep_ms(self.config.auto_commit_interval_ms)
+            membership = self.membership
+            if membership is None or (membership.generation_id >= 0 and membership.join_reason is None):
+                await self.commit_done(self.config.request_timeout_ms)
+
+    async def commit_done(self, timeout_ms: float) -> None:
+        """Commit what is done; a failure is logged, since the next commit repeats it."""
+        offsets = self.done_positions()
+        if not offsets:
+            return
+        try:
+            await self._commit(offsets, timeout_ms)
+        except KraftlogError as error:
+            log.warning("auto commit of %d partition(s) failed: %s", len(offsets), error)
+            return
+        with self.lock:
+            self._auto_committed |= {tp: offset.offset for tp, offset in offsets.items()}
+
+    async def _commit_before_revocation(self) -> None:
+        if self.config.enable_auto_commit and self.group is not None:
+            await self.commit_done(min(self.config.request_timeout_ms, self.config.session_timeout_ms))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        self.check_open()
+        if self.group is None:
+            raise IllegalStateError("committed needs a group: set group_id")
+        return await self.group.committed([TopicPartition(*tp) for tp in partitions], timeout_ms=timeout_ms)
+
+    # -- the rest
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise ClientClosedError("the consumer is closed: make a new one")
+
+    def revocation_call(self) -> ListenerCall | None:
+        """The listener's call at `close`, if partitions are owned."""
+        membership, listener = self.membership, self._listener
+        if membership is None or listener is None or not membership.owned or membership.error is not None:
+            return None
+        return ListenerCall(listener.on_partitions_revoked, membership.owned)
+
+    async def close(self, timeout_ms: float) -> None:
+        """Commit what is done, leave the group, disconnect; bounded by `timeout_ms`."""
+        if self.is_closed:
+            return
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        if self.config.enable_auto_commit and self.group is not None and timeout_ms > 0:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self.commit_done(timeout_ms)
+            except TimeoutError:
+                log.warning("close: the offsets of what was done could not be committed within %.0f ms", timeout_ms)
+        self.is_closed = True
+        self.needs_loop = True
+        self.event.notify()
+        await self._tasks.cancel()
+        if self.membership is not None:
+            remaining_ms = deadline_ms - self._clock.monotonic_ms()
+            await self.membership.close(remaining_ms, leave=remaining_ms > 0)
+        await self.fetcher.close()
+        await self.cluster.close()
+
+    def _on_metadata(self, metadata: ClusterMetadata) -> None:
+        now_ms = self._clock.monotonic_ms()
+        wanted = self.subscriptions.topics or tuple({tp.topic: None for tp in self.subscriptions.partitions})
+        unknown = int(UnknownTopicOrPartitionError.code)
+        for topic in wanted:
+            known = metadata.topics.get(topic)
+            if known is not None and known.error_code == unknown:
+                if topic not in self._unknown_since_ms:
+                    log.warning("topic %r does not exist (yet)", topic)
+                self._unknown_since_ms.setdefault(topic, now_ms)
+            else:
+                self._unknown_since_ms.pop(topic, None)
+        for topic in [topic for topic in self._unknown_since_ms if topic not in wanted]:
+            del self._unknown_since_ms[topic]
+        membership = self.membership
+        if membership is None or membership.generation_id < 0:
+            return
+        if self.subscribed_topics() != membership.joined_topics:
+            membership.request_rejoin("the topics that match the pattern changed")
+        elif membership.is_leader and any(
+            (known := metadata.topics.get(topic)) is not None
+            and not known.error_code
+            and len(known.partitions) != count
+            for topic, count in membership.seen_counts.items()
+        ):
+            membership.request_rejoin("the number of partitions changed")
+
+    async def _partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        """Sizes of the topics that exist, fresh from the cluster."""
+        self.cluster.track(topics)
+        metadata = await self.cluster.refresh(self.config.request_timeout_ms)
+        return {
+            topic: len(known.partitions) if (known := metadata.topics.get(topic)) is not None else 0 for topic in topics
+        }
+
+    async def _keep_fresh(self) -> None:
+        """Fetch metadata by age, and topics that do not exist yet more often."""
+        while not self.is_closed:
+            age_ms = self.config.metadata_max_age_ms
+            await sleep_ms(min(age_ms, UNKNOWN_TOPIC_GRACE_MS / 4) if self._unknown_since_ms else age_ms)
+            if self._unknown_since_ms:
+                self.cluster.refresh_soon()
+                self.event.notify()
+            elif self.cluster.is_stale(self._clock.monotonic_ms()):
+                self.cluster.refresh_soon()
+
+
+class Cursor:
+    """Iteration record by record: what is left of the last take, with positions that move by record.
+
+    Caller holds the consumer's lock.
+    """
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+        self._batches: list[tuple[Batch, int]] = []
+        """(batch, the partition's `moves` when it was taken), the next one last."""
+        self._index = 0
+        self._last: PartitionState | None = None
+
+    def load(self, max_records: int) -> bool:
+        """Take records to iterate over; whether there are any."""
+        batches = self._core.taker.take(max_records)
+        for state, records, _ in batches:
+            state.position = records[0].offset
+        self._batches = [(batch, batch[0].moves) for batch in reversed(batches)]
+        self._index = 0
+        return bool(batches)
+
+    def next(self) -> Record | None:
+        """The next record; the one before it is done. None: nothing is left."""
+        last = self._last
+        if last is not None:
+            last.done = last.position
+            self._last = None
+        while self._batches:
+            (state, records, position), moves = self._batches[-1]
+            if moves != state.moves:  # the position was changed: the rest is void
+                self._batches.pop()
+                self._index = 0
+                continue
+            record = records[self._index]
+            self._index += 1
+            if self._index == len(records):
+                state.position = position
+                self._batches.pop()
+                self._index = 0
+            else:
+                state.position = record.offset + 1
+            state.leader_epoch = record.leader_epoch
+            self._last = state
+            return record
+        return None
+
+    def unload(self) -> list[Batch]:
+        """What is left, for a poll between two steps of an iteration."""
+        if not self._batches and self._last is None:
+            return []
+        if self._last is not None:
+            self._last.done = self._last.position
+            self._last = None
+        rest: list[Batch] = []
+        while self._batches:
+            (state, records, position), moves = self._batches.pop()
+            if moves == state.moves:
+                state.position = position
+                rest.append((state, records[self._index :], position))
+            self._index = 0
+        return rest
+
+
+def normalized(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as a caller may give them: numbers too."""
+    full: dict[TopicPartition, OffsetAndMetadata] = {}
+    for tp, offset in offsets.items():
+        value = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if value.offset < 0:
+            raise IllegalStateError(f"{tp}: committed offset {value.offset} is negative")
+        full[TopicPartition(*tp)] = value
+    return full
