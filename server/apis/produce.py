@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from kraftlog.logstore import LogConfig
 from kraftlog.proto.errors import (
@@ -27,6 +28,7 @@ from kraftlog.proto.hotpath import (
     ProduceRequest,
     ProduceResponse,
     ProduceResult,
+    Records,
     decode_produce_request,
     encode,
 )
@@ -325,6 +327,8 @@ def _raise_first_error(response: ProduceResponse) -> None:
             raise error_for(result.error_code, result.error_message)
 
 
-def _buffer(records: Buffer | Sequence[Buffer]) -> Buffer:
+def _buffer(records: Records) -> Buffer:
     """Decoded records are one view; requests that were made in process may hold pieces."""
-    return records if isinstance(records, bytes | bytearray | memoryview) else b"".join(records)
+    if isinstance(records, bytes | bytearray | memoryview):
+        return cast(Buffer, records)  # pyright takes a sequence of buffers for a possible memoryview of them
+    return b"".join(records)

@@ -9,7 +9,7 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from kraftlog.logstore import RealFileSystem, format_log_dir
 from kraftlog.proto import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc, group_pb2_grpc, hotpath
-from kraftlog.proto.records import BatchBuilder, CompressionType
+from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
 from kraftlog.proto.seams import BlockingExecutor, Channel, Stream
 from kraftlog.sdk.transport import GrpcConnector
 from kraftlog.server.config import NodeConfig
@@ -32,12 +32,18 @@ BROKER = "/kraftlog.v1.Broker/"
 TIMEOUT_MS = 20_000
 
 
-def batch(*values: bytes, compression: CompressionType = CompressionType.NONE, **producer: int) -> bytes:
+def batch(
+    *values: bytes,
+    compression: CompressionType = CompressionType.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
     """One batch of records without keys, stamped now."""
     builder = BatchBuilder(compression_type=compression)
     for value in values:
         builder.append(SystemClock().wall_ms(), None, value)
-    return builder.build(**producer)
+    return builder.build(producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
 
 
 def produce_request(
@@ -49,6 +55,16 @@ def produce_request(
 
 def position(topic: str, offset: int = 0, *, partition: int = 0, generation: int = 1) -> hotpath.FetchPosition:
     return hotpath.FetchPosition(topic, partition, offset, generation, current_leader_epoch=-1, last_fetched_epoch=-1)
+
+
+def records_of(chunk: hotpath.PartitionChunk) -> bytes:
+    records = chunk.records
+    return bytes(cast(bytes, records))  # decoded: one buffer
+
+
+def values_of(chunk: hotpath.PartitionChunk) -> list[bytes | None]:
+    """The values of a chunk's records."""
+    return [record.value for record in decode_records(records_of(chunk))]
 
 
 class RawClient:

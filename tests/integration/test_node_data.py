@@ -17,11 +17,8 @@ from tests.integration.node_harness import (
     produce_request,
     running_node,
     stubs,
+    values_of,
 )
-
-
-def values(chunk: hotpath.PartitionChunk, min_offset: int = 0) -> list[bytes | None]:
-    return [record.value for record in decode_records(bytes(chunk.records), min_offset=min_offset)]
 
 
 async def fetch_all(client: RawClient, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -33,7 +30,7 @@ async def fetch_all(client: RawClient, topic: str, partition: int = 0) -> list[b
         assert chunk.error_code == 0, chunk.error_message
         if not len(chunk.records):
             return found
-        found += values(chunk)
+        found += values_of(chunk)
         request.partitions = [position(topic, chunk.next_offset, partition=partition)]
 
 
@@ -52,7 +49,7 @@ async def test_what_is_produced_is_fetched(tmp_path: Path, policy: str, word: st
             max_wait_ms=10_000, min_bytes=200, max_bytes=1 << 20, partitions=[position("orders")]
         )
         [chunk] = (await client.fetch(request)).partitions
-        assert values(chunk) == [b"a", b"b"] * 3
+        assert values_of(chunk) == [b"a", b"b"] * 3
         assert (chunk.high_watermark, chunk.next_offset, chunk.log_start_offset) == (6, 6, 0)
 
 
@@ -135,13 +132,13 @@ async def test_a_fetch_stream_follows_new_data_and_seeks(tmp_path: Path) -> None
             message = await stream.receive()
             assert message is not None
             [chunk] = hotpath.decode_fetch_chunk(message).partitions
-            assert (chunk.partition, values(chunk), chunk.next_offset) == (number, [b"v%d" % number], 1)
+            assert (chunk.partition, values_of(chunk), chunk.next_offset) == (number, [b"v%d" % number], 1)
         moved = hotpath.FetchControl(set=[position("orders", 0, partition=2, generation=2)])
         await stream.send(hotpath.encode(moved))
         message = await stream.receive()
         assert message is not None
         [chunk] = hotpath.decode_fetch_chunk(message).partitions
-        assert (chunk.partition, chunk.generation, values(chunk)) == (2, 2, [b"v2"])
+        assert (chunk.partition, chunk.generation, values_of(chunk)) == (2, 2, [b"v2"])
         await stream.finish()
         assert await stream.receive() is None
 
@@ -160,7 +157,7 @@ async def test_a_long_poll_ends_by_the_brokers_deadline_or_by_data(tmp_path: Pat
         waiting = asyncio.create_task(client.fetch(request))
         await client.produce(produce_request("orders", batch(b"x")))
         [chunk] = (await asyncio.wait_for(waiting, 10)).partitions
-        assert values(chunk) == [b"x"]
+        assert values_of(chunk) == [b"x"]
 
 
 async def test_a_repeated_batch_is_written_once(tmp_path: Path) -> None:
@@ -170,14 +167,18 @@ async def test_a_repeated_batch_is_written_once(tmp_path: Path) -> None:
         init = broker_pb2.InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
         ids = [await client.call("Broker/InitProducerId", init, broker_pb2.InitProducerIdResponse) for _ in range(3)]
         assert len({each.producer_id for each in ids}) == 3
-        who = {"producer_id": ids[0].producer_id, "producer_epoch": 0}
-        first = batch(b"a", b"b", base_sequence=0, **who)
+        me = ids[0].producer_id
+        first = batch(b"a", b"b", base_sequence=0, producer_id=me, producer_epoch=0)
         for _ in range(3):
             answer = await client.produce(produce_request("orders", first))
             assert (answer.error_code, answer.base_offset) == (0, 0)
-        gap = await client.produce(produce_request("orders", batch(b"d", base_sequence=3, **who)))
+        gap = await client.produce(
+            produce_request("orders", batch(b"d", base_sequence=3, producer_id=me, producer_epoch=0))
+        )
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        following = await client.produce(produce_request("orders", batch(b"c", base_sequence=2, **who)))
+        following = await client.produce(
+            produce_request("orders", batch(b"c", base_sequence=2, producer_id=me, producer_epoch=0))
+        )
         assert (following.error_code, following.base_offset) == (0, 2)
         assert await fetch_all(client, "orders") == [b"a", b"b", b"c"]
 

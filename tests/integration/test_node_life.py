@@ -12,7 +12,6 @@ import pytest
 
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
-from kraftlog.proto.records import decode_records
 from kraftlog.server.properties import format_properties
 from tests.integration.node_harness import (
     batch,
@@ -22,6 +21,7 @@ from tests.integration.node_harness import (
     position,
     produce_request,
     running_node,
+    values_of,
 )
 
 
@@ -59,7 +59,7 @@ async def test_a_second_start_finds_everything(tmp_path: Path) -> None:
         again = await client.produce(produce_request("orders", first))
         assert (again.error_code, again.base_offset) == (0, 0)
         [chunk] = (await client.fetch(hotpath.FetchRequest(partitions=[position("orders")]))).partitions
-        assert [record.value for record in decode_records(bytes(chunk.records))] == [b"a", b"b"]
+        assert values_of(chunk) == [b"a", b"b"]
         found = await client.call("Group/FindCoordinator", group, group_pb2.FindCoordinatorResponse)
         assert found.error_code == 0
         while True:

@@ -45,8 +45,9 @@ class FakeLogs:
         return PartitionRead(chunk, size_bytes, end)
 
 
-def session(**params: int) -> FetchSession:
-    return FetchSession(FetchRequest(**params), max_message_bytes=MAX_MESSAGE)
+def session(*, min_bytes: int = 0, max_bytes: int = 0, max_wait_ms: int = 0) -> FetchSession:
+    params = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+    return FetchSession(params, max_message_bytes=MAX_MESSAGE)
 
 
 def at(partition: int, offset: int = 0, generation: int = 1, **more: int) -> FetchPosition:
