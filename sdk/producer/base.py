@@ -113,7 +113,7 @@ class RecordIntake(Generic[F]):
             queue = queues.at(partition, "asked for")
         else:
             queue = queues.choose(key, value)
-            if queue is queues.sticky and not self._fits(queue.open, need, queue.batch_limit):
+            if queues.is_free_to_move(key) and not self._fits(queue.open, need, queue.batch_limit):
                 queue = queues.next_sticky()
         batch = self.accumulator.make_room(queue, need, now_ms)
         if batch is None:

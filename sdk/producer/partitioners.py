@@ -89,6 +89,10 @@ class TopicQueues:
         self._round_robin = (self._round_robin + 1) % self.count
         return self.queues[self._round_robin]
 
+    def is_free_to_move(self, key: bytes | None) -> bool:
+        """Whether the choice was the sticky partition, and so may be made anew; a key's or a user's choice is kept."""
+        return self.custom is None and self.uses_sticky and not (self.hashes_keys and key is not None)
+
     def at(self, partition: int, who: str) -> PartitionQueue:
         """The queue of a partition named by the caller. Raises `UnknownTopicOrPartitionError`."""
         if not isinstance(partition, int) or isinstance(partition, bool):

@@ -99,9 +99,10 @@ class SimProcess:
     def bury(self) -> None:
         """Let go of what a dead process left. Its `finally` blocks run here: its disk and links must be dead by now."""
         assert not self.is_alive
-        tasks, self._tasks = list(self._tasks), {}
-        for task in tasks:
-            task.abandon()
+        while self._tasks:  # a `finally` block may start another one
+            tasks, self._tasks = list(self._tasks), {}
+            for task in tasks:
+                task.abandon()
 
 
 _process: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("kraftlog_sim_process", default=None)
@@ -273,10 +274,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> SimTask[T]:
         self._check_open()
         task = SimTask(coro, loop=self, name=None if name is None else str(name), context=context)
-        if task.process is not None:
-            tasks = task.process._tasks
-            tasks[task] = None
-            task.add_done_callback(lambda done: tasks.pop(task, None), context=_NO_PROCESS)
+        process = task.process
+        if process is not None:
+            process._tasks[task] = None
+            task.add_done_callback(lambda done: process._tasks.pop(task, None), context=_NO_PROCESS)
         return task
 
     def spawn(self, process: SimProcess, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> SimTask[T]:
@@ -361,6 +362,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
             lines.append(f"  {task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')} at {place}")
         return "\n".join(lines) or "  (none)"
 
+    def abandon_all(self) -> None:
+        """End every task without running it on: the quick end of a simulation. The loop can only be closed then."""
+        abandoned: set[SimTask[Any]] = set()
+        while tasks := [task for task in self._sim_tasks() if task not in abandoned]:
+            for task in tasks:
+                abandoned.add(task)
+                task.abandon()
+
+    def _sim_tasks(self) -> "list[SimTask[Any]]":
+        """Tasks that are not done, in the order of their creation."""
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
+        return sorted(tasks, key=lambda task: task.serial)
+
     def close(self) -> None:
         if not self.is_closed():
             self._queue.clear()
@@ -438,8 +452,7 @@ def run_virtual(
 
 
 def _cancel_leftovers(loop: VirtualLoop) -> None:
-    tasks = [task for task in asyncio.all_tasks(loop) if isinstance(task, SimTask)]
-    tasks.sort(key=lambda task: task.serial)
+    tasks = loop._sim_tasks()
     living = [task for task in tasks if task.process is None or task.process.is_alive]
     for task in living:
         task.cancel()

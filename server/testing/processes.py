@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kraftlog.logstore import format_log_dir
-from kraftlog.logstore.filesystem import RealFileSystem
+from kraftlog.logstore import RealFileSystem, format_log_dir
+from kraftlog.logstore.checkpoints import uuid_to_text
 from kraftlog.server.properties import format_properties
 
 READY = re.compile(r"^kraftlog node \d+ ready on (\S+)\s*$", re.MULTILINE)
@@ -144,7 +144,7 @@ class NodeProcess:
                 RealFileSystem(),
                 cluster_id=self.cluster_id,
                 node_id=self.node_id,
-                directory_id=str(uuid.uuid4()),
+                directory_id=uuid_to_text(os.urandom(16)),
             )
         pairs = {
             "node.id": str(self.node_id),

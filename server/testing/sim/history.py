@@ -14,7 +14,7 @@ Violations are recorded, not raised: they happen inside of the program under tes
 looks at `violation` after every event.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 TopicPartition = tuple[str, int]
@@ -68,6 +68,7 @@ class History:
         self._offset_of: dict[bytes, tuple[TopicPartition, int]] = {}
         self._send_counts: dict[tuple[str, TopicPartition], int] = {}
         self._positions: dict[tuple[str, TopicPartition], int] = {}
+        self._group_ends: dict[tuple[str, TopicPartition], int] = {}
 
     def partition(self, where: TopicPartition) -> PartitionHistory:
         history = self.partitions.get(where)
@@ -98,6 +99,8 @@ class History:
             self.violate("I-03", f"{value[:40]!r} was answered twice")
         record.offset = offset
         self.acked_count += 1
+        if offset < 0:
+            return  # a retry that the broker had stored long before: it no longer knows where
         history = self.partition(where)
         history.acked_end = max(history.acked_end, offset + 1)
         self._see(where, offset, value, "acknowledged")
@@ -148,6 +151,13 @@ class History:
 
     # --- groups
 
+    def on_group_read(self, group: str, where: TopicPartition, offset: int) -> None:
+        """A member of the group was given a record: members may read again, but the group leaves nothing out."""
+        end = self._group_ends.get((group, where), 0)
+        if offset > end:
+            self.violate("I-05", f"group {group} skipped from {end} to {offset} in {_name(where)}")
+        self._group_ends[group, where] = max(end, offset + 1)
+
     def on_committed(self, group: str, where: TopicPartition, offset: int) -> None:
         """A commit was acknowledged."""
         key = (group, where)
@@ -164,7 +174,7 @@ class History:
 
     # --- at the end
 
-    def check_log(self, where: TopicPartition, records: Iterable[tuple[int, bytes]]) -> None:
+    def check_log(self, where: TopicPartition, records: Sequence[tuple[int, bytes]]) -> None:
         """The whole of a partition, read back in order after everything has healed."""
         history = self.partition(where)
         last: dict[str, int] = {}
@@ -183,6 +193,10 @@ class History:
                 )
             else:
                 last[record.producer] = record.sequence
+        values = {value for _, value in records}
+        for record in self.sent.values():
+            if record.where == where and record.offset is not None and record.value not in values:
+                self.violate("I-01", f"{record.value[:40]!r} was acknowledged in {_name(where)} and is gone")
         for offset in sorted(history.values):
             if offset not in stored:
                 self.violate("I-01", f"{_name(where)}@{offset} ({history.values[offset][:40]!r}) is gone")

@@ -19,6 +19,10 @@ class Trace:
         self.count += 1
         self._hash.update(line.encode())
         self._hash.update(b"\n")
+        self.comment(line)
+
+    def comment(self, line: str) -> None:
+        """Add a line that is not part of the hash: what a component logs may hold addresses."""
         if self._echo:
             print(line)
         self.lines.append(line)

@@ -6,20 +6,21 @@ page cache lives), or stops in order; the world starts it again. Planted bugs co
 
 import asyncio
 import logging
-import random
+import traceback
 import zlib
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kraftlog.logstore import format_log_dir
+from kraftlog.logstore.checkpoints import uuid_to_text
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.node import Node
 from kraftlog.testing.clock import SimClock
 from kraftlog.testing.executor import SimExecutor
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
-from kraftlog.testing.loop import SimProcess, SimTask, VirtualLoop
+from kraftlog.testing.loop import SimProcess, SimTask, VirtualLoop, current_process
 from kraftlog.testing.network import LinkConfig, SimNetwork
 from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.durable import DurableLogs
@@ -31,6 +32,7 @@ LOG_DIR = "/data"
 NODE_HOST = "node-1"
 NODE_ADDRESS = "node-1:9092"
 CLUSTER_ID = "simulated-cluster"
+DIRECTORY_ID = b"simulated disk 1"
 
 
 class RunningNode(Protocol):
@@ -39,6 +41,8 @@ class RunningNode(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+    async def wait_failed(self) -> Exception: ...
 
 
 class NodeFactory(Protocol):
@@ -112,6 +116,7 @@ class World:
         self._graves: list[SimProcess] = []
         self._power_is_lost = False
         self._down_ms = 0.0
+        self.is_over = False
 
     # --- the node
 
@@ -119,7 +124,7 @@ class World:
         """Lay out an empty log directory, durably."""
         self.fs.mkdir(LOG_DIR)
         self.fs.fsync_dir("/")
-        format_log_dir(LOG_DIR, self.fs, cluster_id=CLUSTER_ID, node_id=1, directory_id="simulated-directory")
+        format_log_dir(LOG_DIR, self.fs, cluster_id=CLUSTER_ID, node_id=1, directory_id=uuid_to_text(DIRECTORY_ID))
 
     @property
     def node(self) -> RunningNode | None:
@@ -166,8 +171,14 @@ class World:
         error = starting.exception()
         if error is None:
             self.note(f"ready {life.process.name}")
+            self.loop.spawn(life.process, life.node.wait_failed()).add_done_callback(self._on_failed)
         elif not isinstance(error, SimulatedPowerLoss):
             self.history.violate("START", f"{life.process.name} did not start: {type(error).__name__}: {error}")
+
+    def _on_failed(self, waiting: "asyncio.Task[Exception]") -> None:
+        if not waiting.cancelled():
+            error = waiting.result()
+            self.history.violate("NODE", f"the node gave up: {type(error).__name__}: {error}")
 
     def lose_power(self, down_ms: float) -> None:
         """The node's machine dies now and comes back after `down_ms`."""
@@ -255,6 +266,20 @@ class World:
         """Add a line to the trace, with the virtual time."""
         self.trace.add(f"{self.loop.time():.6f} {line}")
 
+    def on_log(self, record: logging.LogRecord) -> None:
+        """A component logged something. ERROR and above from a living process is a violation."""
+        if self.is_over:
+            return
+        process = current_process()
+        name = process.name if process is not None else "-"
+        line = f"{self.loop.time():.6f} log {name} {record.levelname} {record.name}: {record.getMessage()}"
+        self.trace.comment(line)
+        if record.exc_info:
+            self.trace.comment("".join(traceback.format_exception(*record.exc_info)))
+        is_dying = self._power_is_lost or (process is not None and not process.is_alive)
+        if record.levelno >= logging.ERROR and not is_dying:
+            self.history.violate("LOG", f"{record.name}: {record.getMessage()}")
+
     def _trace_message(
         self, source: str, target: str, method: str, *, is_request: bool, message: bytes, call_id: int
     ) -> None:
@@ -271,24 +296,28 @@ class World:
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback or an unobserved task failed. In a living process that is a bug of the program under test."""
+        if self.is_over:
+            return
         error = context.get("exception")
         source = context.get("task") or context.get("future")
         process = getattr(source, "process", None)
         if isinstance(error, SimulatedPowerLoss) or (process is not None and not process.is_alive):
             return
-        detail = f"{context.get('message')}: {type(error).__name__}: {error}"
-        self.history.violate("ERROR", detail)
-        logging.getLogger("kraftlog.testing.sim").error("%s", detail, exc_info=error)
+        if error is not None:
+            self.trace.comment("".join(traceback.format_exception(error)))
+        self.history.violate("ERROR", f"{context.get('message')}: {type(error).__name__}: {error}")
 
     # --- the end
 
-    def bury_the_dead(self) -> None:
-        """After the run: let go of all that dead processes left behind."""
+    def end(self) -> None:
+        """Let go of everything, wherever it stands; what `finally` blocks do here says nothing any more."""
+        self.is_over = True
+        if self._life is not None:
+            self._die()
+        self.fs.kill()
         for process in self._graves:
             process.bury()
         self._graves.clear()
-
-
-def choose(randomness: random.Random, weights: Mapping[str, float]) -> str:
-    """One key, drawn by weight."""
-    return randomness.choices(list(weights), list(weights.values()))[0]
+        self.loop.after_event = None
+        self.loop.abandon_all()
+        self.loop.close()

@@ -1,0 +1,329 @@
+"""One run: a node and its clients under the faults of a plan, then healing, progress and a last look at everything.
+
+    simulate(seed) -> SimulationResult
+
+Phases: start and create the topic; load under faults; heal and wait until every record is answered and every answered
+record is read and committed (liveness); a last power loss; read everything back and compare with the history; stop.
+The run is a pure function of the seed and the configuration.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from kraftlog.sdk.admin import AsyncAdmin
+from kraftlog.sdk.types import NewTopic
+from kraftlog.server.node import Node
+from kraftlog.testing.determinism import only_seams
+from kraftlog.testing.loop import SimTask, no_garbage_collection
+from kraftlog.testing.network import LinkConfig
+from kraftlog.testing.randomness import SeedSource
+from kraftlog.testing.sim.history import InvariantViolation
+from kraftlog.testing.sim.plan import Fault, PlannedFault, draw_plan
+from kraftlog.testing.sim.trace import Trace
+from kraftlog.testing.sim.workload import Client, GroupReader, Observer, ProducerClient, read_back
+from kraftlog.testing.sim.world import Counters, NodeFactory, World
+
+TOPIC = "orders"
+HEAL_TIMEOUT_S = 300.0  # virtual; the producers' delivery time-out is 120 s
+VIRTUAL_SECONDS_MAX = 3_600.0  # a run that is not over by then hangs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationConfig:
+    """What a run consists of."""
+
+    duration_ms: float = 20_000.0
+    """Virtual time under faults."""
+    gap_ms: tuple[float, float] = (200.0, 3_000.0)
+    """Time between two faults."""
+    partitions: int = 3
+    producers: int = 2
+    group_readers: int = 2
+    link: LinkConfig = field(default_factory=LinkConfig)
+    node: Mapping[str, str] = field(default_factory=dict)
+    """More keys of `server.properties`."""
+    node_factory: NodeFactory = Node
+    """Makes the node; a test plants its bug here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """What came of a run."""
+
+    seed: int
+    digest: str
+    """SHA-256 of the trace."""
+    violation: InvariantViolation | None
+    events: int
+    virtual_seconds: float
+    real_seconds: float
+    acked: int
+    failed: int
+    read: int
+    faults: int
+    counters: Counters
+    lines: list[str]
+    """The trace, or its tail."""
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.violation is None else str(self.violation)
+        return (
+            f"seed {self.seed}: {verdict} | {self.acked} acked, {self.failed} failed, {self.read} read | "
+            f"{self.faults} faults, {self.counters.power_losses} power losses ({self.counters.torn_operations} within an "
+            f"operation), {self.counters.kills} kills, {self.counters.stops} stops | {self.events} events, "
+            f"{self.virtual_seconds:.0f} virtual s in {self.real_seconds:.2f} s | trace {self.digest[:16]}"
+        )
+
+
+def simulate(
+    seed: int, config: SimulationConfig | None = None, *, keep_trace: bool = False, echo: bool = False
+) -> SimulationResult:
+    """Run one seed. Never raises for a fault of the simulated program: that is the result's `violation`."""
+    config = config or SimulationConfig()
+    trace = Trace(keep=keep_trace, echo=echo)
+    started = time.perf_counter()
+    with ExitStack() as stack:
+        stack.enter_context(no_garbage_collection())
+        run = _Run(seed, config, trace)
+        stack.enter_context(_logs_to(run.world))
+        stack.enter_context(only_seams())
+        violation = run.execute()
+    return SimulationResult(
+        seed=seed,
+        digest=trace.digest,
+        violation=violation,
+        events=run.world.loop.events,
+        virtual_seconds=run.virtual_seconds,
+        real_seconds=time.perf_counter() - started,
+        acked=run.world.history.acked_count,
+        failed=run.world.history.failed_count,
+        read=run.world.history.read_count,
+        faults=run.faults,
+        counters=run.world.counters,
+        lines=trace.lines,
+    )
+
+
+class _Run:
+    def __init__(self, seed: int, config: SimulationConfig, trace: Trace) -> None:
+        self.config = config
+        self.seeds = SeedSource(seed)
+        self.faults = 0
+        self.virtual_seconds = 0.0
+        shape = self.seeds.stream("shape")
+        self.world = World(
+            self.seeds,
+            trace,
+            node_config={**_node_config(shape), **config.node},
+            node_factory=config.node_factory,
+            link_config=config.link,
+            is_user_topic=lambda topic: topic == TOPIC,
+        )
+        self._topic_configs = {"segment.bytes": str(shape.choice((4_096, 16_384, 1 << 20)))}
+        self._producers = [
+            ProducerClient(self.world, f"producer-{number}", TOPIC, config.partitions)
+            for number in range(1, config.producers + 1)
+        ]
+        self._readers: list[GroupReader] = []
+        self._reader_count = 0
+        self._observer = Observer(self.world, "observer", TOPIC, config.partitions)
+        self._tasks: dict[Client, SimTask[None]] = {}
+
+    def execute(self) -> InvariantViolation | None:
+        world = self.world
+        started = world.loop.time()
+        world.loop.deadline = started + VIRTUAL_SECONDS_MAX
+        world.format()
+        try:
+            world.loop.run_until_complete(self._main())
+        except InvariantViolation as violation:
+            return violation
+        except Exception as error:  # a fault of the simulation: a deadlock, ambient randomness, a bug in its own code
+            return InvariantViolation(type(error).__name__, str(error))
+        finally:
+            self.virtual_seconds = world.loop.time() - started
+            world.note(f"end {world.history.violation or 'ok'}")
+            world.end()
+        return world.history.violation
+
+    async def _main(self) -> None:
+        self.world.start_node()
+        await self._create_topic()
+        for producer in self._producers:
+            self._start(producer)
+        self._start(self._observer)
+        for _ in range(self.config.group_readers):
+            self._add_reader()
+        await self._inflict(
+            draw_plan(self.seeds.stream("plan"), duration_ms=self.config.duration_ms, gap_ms=self.config.gap_ms)
+        )
+        await self._heal()
+        await self._finish_producers()
+        await self._wait_for_readers()
+        await self._check_what_is_stored()
+        await self._stop_everything()
+
+    def _start(self, client: Client) -> None:
+        self._tasks[client] = self.world.spawn_client(client.process, client.run(), name=client.host)
+
+    def _add_reader(self) -> None:
+        self._reader_count += 1
+        reader = GroupReader(self.world, f"reader-{self._reader_count}", TOPIC)
+        self._readers.append(reader)
+        self._start(reader)
+
+    async def _create_topic(self) -> None:
+        client = Client(self.world, "admin")
+
+        async def create() -> None:
+            async with AsyncAdmin(
+                bootstrap_servers=self.world.address,
+                connector=client.network,
+                clock=client.clock,
+                random=client.random,
+            ) as admin:
+                topic = NewTopic(
+                    name=TOPIC,
+                    num_partitions=self.config.partitions,
+                    replication_factor=1,
+                    configs=self._topic_configs,
+                )
+                await admin.create_topics([topic])
+
+        await asyncio.wait([self.world.spawn_client(client.process, create(), name="create topic")])
+
+    # --- faults
+
+    async def _inflict(self, plan: list[PlannedFault]) -> None:
+        loop = self.world.loop
+        started = loop.time()
+        for planned in plan:
+            await asyncio.sleep(max(0.0, started + planned.at_ms / 1000 - loop.time()))
+            self.faults += 1
+            self.world.note(f"fault {planned.fault} {planned.duration_ms:.0f} {planned.amount} {planned.client}")
+            await self._fault(planned)
+        await asyncio.sleep(max(0.0, started + self.config.duration_ms / 1000 - loop.time()))
+
+    async def _fault(self, planned: PlannedFault) -> None:
+        world, node = self.world, "node-1"
+        match planned.fault:
+            case Fault.POWER_LOSS:
+                world.lose_power(planned.duration_ms)
+            case Fault.POWER_LOSS_IN_WRITE:
+                world.lose_power_in_operation(planned.amount, planned.duration_ms)
+            case Fault.KILL:
+                world.kill_node(planned.duration_ms)
+            case Fault.STOP:
+                await world.stop_node(planned.duration_ms)
+            case Fault.BREAK:
+                world.network.break_connections(self._host(planned.client), node)
+            case Fault.PARTITION | Fault.PARTITION_ONE_WAY:
+                both_ways = planned.fault is Fault.PARTITION
+                world.network.partition(node, self._host(planned.client), both_ways=both_ways)
+                world.loop.call_later(planned.duration_ms / 1000, world.network.heal)
+            case Fault.CLOCK_JUMP:
+                world.clock.jump(planned.amount)
+            case Fault.CONSUMER_LEAVES:
+                self._readers.pop(planned.client % len(self._readers)).is_leaving = True
+                self._add_reader()
+
+    def _host(self, index: int) -> str:
+        clients: list[Client] = [*self._producers, self._observer, *self._readers]
+        return clients[index % len(clients)].host
+
+    # --- progress
+
+    async def _heal(self) -> None:
+        self.world.note("heal everything")
+        self.world.network.heal()
+        self.world.fs.stop_after(None)
+        self.world.start_node()
+
+    async def _finish_producers(self) -> None:
+        for producer in self._producers:
+            producer.is_leaving = True
+        await asyncio.wait([self._tasks[producer] for producer in self._producers], timeout=HEAL_TIMEOUT_S)
+        unanswered = self.world.history.unanswered()
+        if unanswered:
+            self.world.history.violate(
+                "LIVENESS", f"{len(unanswered)} sends have no answer after healing, first {unanswered[0].value[:20]!r}"
+            )
+
+    async def _wait_for_readers(self) -> None:
+        """Everything that was acknowledged is read by the observer and committed by the group."""
+        world, history = self.world, self.world.history
+        deadline = world.loop.time() + HEAL_TIMEOUT_S
+        while missing := self._missing():
+            if world.loop.time() > deadline:
+                history.violate("LIVENESS", f"after healing: {missing}")
+                return
+            await asyncio.sleep(0.5)
+
+    def _missing(self) -> str:
+        for where, partition in self.world.history.partitions.items():
+            end = partition.acked_end
+            if self._observer.positions.get(where, 0) < end:
+                return f"the observer is at {self._observer.positions.get(where, 0)} of {end} in {where}"
+            committed = self.world.history.committed_floor(GroupReader.GROUP, where)
+            if committed < end:
+                return f"the group has committed {committed} of {end} in {where}"
+        return ""
+
+    async def _check_what_is_stored(self) -> None:
+        """One more power loss, and all that was acknowledged must still be there."""
+        world = self.world
+        world.lose_power(10)
+        logs = await read_back(world, TOPIC, self.config.partitions)
+        for where, records in logs.items():
+            world.history.check_log(where, records)
+
+    async def _stop_everything(self) -> None:
+        for reader in self._readers:
+            reader.is_leaving = True
+        self._observer.is_leaving = True
+        _, running = await asyncio.wait(list(self._tasks.values()), timeout=HEAL_TIMEOUT_S)
+        if running:
+            names = sorted(task.get_name() for task in running)
+            self.world.history.violate("LIVENESS", f"clients did not close: {', '.join(names)}")
+        await self.world.stop_node(down_ms=1e9)
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.on_log(record)
+
+
+@contextmanager
+def _logs_to(world: World) -> Iterator[None]:
+    """What kraftlog logs goes to the world instead of the terminal."""
+    logger = logging.getLogger("kraftlog")
+    handler = _LogHandler(world)
+    before = (logger.level, logger.propagate)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
+def _node_config(shape: random.Random) -> dict[str, str]:
+    """What varies from seed to seed in the node's configuration."""
+    return {
+        "offsets.topic.num.partitions": "2",
+        "offsets.topic.segment.bytes": str(shape.choice((8_192, 1 << 20))),
+        "group.initial.rebalance.delay.ms": str(shape.choice((0, 100))),
+        "group.min.session.timeout.ms": "1000",
+        "controlled.shutdown.max.wait.ms": "1000",
+    }
