@@ -1,0 +1,88 @@
+"""The kraftlog side of the benchmark: one client process per measurement, as with the peers' tools.
+
+    python benchmarks/workers.py produce --bootstrap H:P --topic T --count N --size S --acks all
+    python benchmarks/workers.py consume|arrow --bootstrap H:P --topic T --count N --size S
+
+Prints one JSON line: {"seconds": ..., "records": ...}. Checks what it moved: a wrong count is an error, not a figure.
+"""
+
+import argparse
+import json
+import os
+import time
+
+from kraftlog import Consumer, Producer, TopicPartition
+
+BATCH_BYTES = 1_000_000  # like for like with the peers' 1 MiB batches, below the default max.message.bytes
+
+
+def produce(options: argparse.Namespace) -> float:
+    value = os.urandom(options.size)
+    with Producer(
+        bootstrap_servers=options.bootstrap, acks=options.acks, batch_size=BATCH_BYTES, linger_ms=5
+    ) as producer:
+        producer.partitions_for(options.topic)
+        send, topic = producer.send, options.topic
+        started = time.perf_counter()
+        for _ in range(options.count):
+            send(topic, value)
+        producer.flush()
+        return time.perf_counter() - started
+
+
+def consume(options: argparse.Namespace) -> float:
+    received = size = 0
+    with _assigned(options) as consumer:
+        started = time.perf_counter()
+        while received < options.count:
+            for records in consumer.poll(timeout_ms=1000, max_records=50_000).values():
+                received += len(records)
+                for record in records:
+                    size += len(record.value)
+        elapsed = time.perf_counter() - started
+    if size != options.count * options.size:
+        raise SystemExit(f"received {size} bytes of {options.count * options.size}")
+    return elapsed
+
+
+def arrow(options: argparse.Namespace) -> float:
+    received = 0
+    with _assigned(options) as consumer:
+        started = time.perf_counter()
+        while received < options.count:
+            received += consumer.poll_arrow(timeout_ms=1000).num_rows
+        elapsed = time.perf_counter() - started
+    if received != options.count:
+        raise SystemExit(f"received {received} records of {options.count}")
+    return elapsed
+
+
+def _assigned(options: argparse.Namespace) -> Consumer:
+    consumer = Consumer(
+        bootstrap_servers=options.bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_partition_fetch_bytes=8 * 1024 * 1024,
+    )
+    consumer.assign([TopicPartition(options.topic, partition) for partition in range(options.partitions)])
+    return consumer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("produce", "consume", "arrow"))
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--acks", default="all")
+    options = parser.parse_args()
+    if options.acks != "all":
+        options.acks = int(options.acks)
+    seconds = {"produce": produce, "consume": consume, "arrow": arrow}[options.what](options)
+    print(json.dumps({"seconds": round(seconds, 3), "records": options.count}))
+
+
+if __name__ == "__main__":
+    main()
