@@ -8,9 +8,8 @@ from kraftlog import AsyncConsumer
 
 async def main(servers: str = "localhost:9092", topic: str = "greetings", count: str = "10") -> None:
     left = int(count)
-    async with AsyncConsumer(
-        topic, bootstrap_servers=servers, group_id="async", auto_offset_reset="earliest"
-    ) as consumer:
+    async with AsyncConsumer(bootstrap_servers=servers, group_id="async", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
         async for record in consumer:
             print(f"{record.topic}-{record.partition} offset {record.offset}: {record.value!r}")
             left -= 1

@@ -6,7 +6,8 @@ from kraftlog import Consumer
 
 
 def main(servers: str = "localhost:9092", topic: str = "greetings") -> None:
-    with Consumer(topic, bootstrap_servers=servers, group_id="examples", auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=servers, group_id="examples", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
         while batches := consumer.poll(timeout_ms=5_000):
             for partition, records in batches.items():
                 for record in records:

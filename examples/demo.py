@@ -253,14 +253,21 @@ def consume(servers: str, expected: Expected, bars: Progress, rates: list[tuple[
 
 def member(servers: str, number: int, ledger: Ledger) -> None:
     try:
-        with Consumer(TOPIC, bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest") as consumer:
+        with Consumer(bootstrap_servers=servers, group_id=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
             while not ledger.is_done:
                 for partition, records in consumer.poll(timeout_ms=200, max_records=2_000).items():
-                    flights = [(record.key.decode(), json.loads(record.value)["number"]) for record in records]
+                    flights = [parse(record.key, record.value) for record in records]
                     ledger.enter(number, partition.partition, flights)
             consumer.commit()
     except BaseException as error:  # shown by the main thread
         ledger.failure = error
+
+
+def parse(key: bytes | None, value: bytes | None) -> tuple[str, int]:
+    assert key is not None
+    assert value is not None
+    return key.decode(), json.loads(value)["number"]
 
 
 def check_consumed(expected: Expected, ledger: Ledger) -> None:

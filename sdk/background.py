@@ -26,6 +26,7 @@ T = TypeVar("T")
 WAIT_SLICE_S = 0.1  # a blocked main thread looks at signals so often
 QUIESCE_TIMEOUT_S = 2.0  # how long a fork waits for the loop to close its channels
 STOP_TIMEOUT_S = 2.0
+WIND_DOWN_S = 0.2
 
 
 class ForkAware(Protocol):
@@ -79,8 +80,18 @@ class BackgroundLoop:
                 future.cancel()
 
     def stop(self) -> None:
-        """End the thread; what still runs is dropped."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        """End the thread. Tasks get a moment to end by themselves (gRPC's do after a cancel), then they are cancelled."""
+
+        async def wind_down() -> None:
+            for cancel in (False, True):
+                rest = asyncio.all_tasks() - {asyncio.current_task()}
+                for task in rest if cancel else ():
+                    task.cancel()
+                if rest:
+                    await asyncio.wait(rest, timeout=WIND_DOWN_S)
+            self.loop.stop()
+
+        asyncio.run_coroutine_threadsafe(wind_down(), self.loop)
         self._thread.join(STOP_TIMEOUT_S)
         if not self._thread.is_alive():
             self.loop.close()
