@@ -11,6 +11,7 @@ Rules (DESIGN "Durability is stated, not implied", KIP-101, KIP-966):
 - A failed fsync fails the partition for good: nothing written before it is ever acknowledged by a later, lucky one.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,6 +33,9 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.records import BatchHeader
 from kraftlog.proto.seams import Buffer
+
+HOT_BYTES = 256 << 20  # of one partition's newest records: taken to be in the page cache
+HOT_MARK_BYTES = 16 << 20  # distance of the marks that tell where they begin
 
 ACKS_NONE = 0
 ACKS_LEADER = 1
@@ -121,6 +125,8 @@ class Partition:
         self.in_sync_replicas: frozenset[int] = frozenset()
         self.failure: StorageError | None = None
         self._followers: dict[int, ReplicaEnds] = {}
+        self._hot_marks: deque[int] = deque([log.log_end_offset], maxlen=HOT_BYTES // HOT_MARK_BYTES)
+        self._bytes_since_mark = 0
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         """Exclusive end of what every in-sync replica has. Never moves back within a leader epoch.
 
@@ -218,6 +224,10 @@ class Partition:
             if self.log.failure is None:
                 raise  # a full disk: nothing was written
             raise self.fail(error) from error
+        self._bytes_since_mark += info.size_bytes
+        if self._bytes_since_mark >= HOT_MARK_BYTES:
+            self._bytes_since_mark = 0
+            self._hot_marks.append(info.last_offset + 1)
         self._maybe_advance_high_watermark()
         return info
 
@@ -321,6 +331,12 @@ class Partition:
         if epoch < last_fetched_epoch or end_offset < fetch_offset:
             return epoch, end_offset
         return None
+
+    @property
+    def hot_offset(self) -> int:
+        """From here on records were written by this process not long ago, so that reading them does not wait for the
+        disk; what is older may have to come from there."""
+        return self._hot_marks[0]
 
     def read(
         self,

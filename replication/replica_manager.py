@@ -406,5 +406,5 @@ class ReplicaManager:
         self.timers.close()
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """What `replication-offset-checkpoint` should hold."""
-        return {key: partition.high_watermark for key, partition in self._partitions.items()}
+        """What `replication-offset-checkpoint` should hold. Any thread."""
+        return {key: partition.high_watermark for key, partition in list(self._partitions.items())}

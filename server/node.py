@@ -6,8 +6,6 @@ clean-shutdown marker. Everything that touches the world comes in as a seam.
 """
 
 import asyncio
-import contextlib
-import functools
 import hashlib
 import logging
 import os
@@ -109,9 +107,12 @@ class Node:
         self._registration = self._make_registration(log_dir, quorum, host, port)
         await self._registration.start()
         await replicas.wait_applied()
+        high_watermarks = HighWatermarkCheckpoint(log_dir, replicas)
+        loop = asyncio.get_running_loop()
         self._tasks = [
-            asyncio.get_running_loop().create_task(self._watch_quorum(quorum)),
-            asyncio.get_running_loop().create_task(self._checkpoint(log_dir, replicas)),
+            loop.create_task(self._watch_quorum(quorum)),
+            loop.create_task(self._repeat(config.replica_high_watermark_checkpoint_interval_ms, high_watermarks.write)),
+            loop.create_task(self._repeat(config.log_flush_offset_checkpoint_interval_ms, log_dir.checkpoint)),
         ]
         self._lifecycle.begin_serving()
 
@@ -217,7 +218,9 @@ class Node:
         return Services(
             lifecycle=lifecycle,
             produce=ProduceHandler(replicas, self._executor, lifecycle),
-            fetch=FetchHandler(replicas, self._clock, lifecycle, max_message_bytes=config.fetch_max_bytes),
+            fetch=FetchHandler(
+                replicas, self._clock, self._executor, lifecycle, max_message_bytes=config.fetch_max_bytes
+            ),
             offsets=ListOffsetsHandler(replicas),
             metadata=MetadataHandler(
                 replicas,
@@ -295,14 +298,14 @@ class Node:
             logger.critical("the metadata quorum failed", exc_info=error)
             self._fail(error if isinstance(error, Exception) else StorageError(str(error)))
 
-    async def _checkpoint(self, log_dir: LogDir, replicas: ReplicaManager) -> None:
-        """Write the high watermarks from time to time; losing the last ones costs nothing but time."""
-        interval = self.config.replica_high_watermark_checkpoint_interval_ms / 1000
+    async def _repeat(self, interval_ms: int, work: Callable[[], None]) -> None:
+        """Write a checkpoint from time to time. Losing the last one costs nothing but time at the next start."""
         while True:
-            await asyncio.sleep(interval)
-            write = functools.partial(log_dir.checkpoint_high_watermarks, replicas.high_watermarks())
-            with contextlib.suppress(KraftlogError):
-                await self._executor.run(write)
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await self._executor.run(work)
+            except KraftlogError as error:
+                logger.warning("a checkpoint was not written: %s", error)
 
     async def _close_log_dir(self, log_dir: LogDir, *, clean: bool) -> None:
         marks = self._replicas.high_watermarks() if self._replicas is not None else {}
@@ -313,6 +316,22 @@ class Node:
             log_dir.close(clean=clean)
 
         await self._executor.run(close)
+
+
+class HighWatermarkCheckpoint:
+    """Writes `replication-offset-checkpoint` when it would say something new. Used by one thread at a time."""
+
+    def __init__(self, log_dir: LogDir, replicas: ReplicaManager) -> None:
+        self._log_dir = log_dir
+        self._replicas = replicas
+        self._written: dict[tuple[str, int], int] = {}
+
+    def write(self) -> None:
+        """Blocks."""
+        marks = self._replicas.high_watermarks()
+        if marks != self._written:
+            self._log_dir.checkpoint_high_watermarks(marks)
+            self._written = marks
 
 
 def _metadata_log(log_dir: LogDir, now_ms: int) -> Log:

@@ -1,10 +1,13 @@
 """Fetching: one-off long polls and streams, over the same look at a partition.
 
-A unary fetch ends by the broker's deadline (`max_wait_ms`); a stream is described in `fetch_session`.
+A unary fetch ends by the broker's deadline (`max_wait_ms`); a stream is described in `fetch_session`. Records that may
+have to come from the disk are read once in the executor first (and thrown away), so that the read on the event loop
+finds them in the page cache.
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 
 from kraftlog.proto.errors import InvalidRequestError, KraftlogError
 from kraftlog.proto.hotpath import (
@@ -15,7 +18,7 @@ from kraftlog.proto.hotpath import (
     decode_fetch_control,
     encode,
 )
-from kraftlog.proto.seams import CallContext, Clock, Stream
+from kraftlog.proto.seams import BlockingExecutor, CallContext, Clock, Stream
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.purgatory import DelayedOperation
 from kraftlog.replication.replica_manager import ReplicaManager
@@ -27,14 +30,24 @@ from kraftlog.server.apis.fetch_session import (
 )
 from kraftlog.server.apis.lifecycle import Lifecycle
 
+MAX_WARMED = 16  # partitions of a unary fetch that are read ahead; more do not fit in a message of usual size
 MAX_WAIT_MS = 300_000  # a longer poll would outlive every proxy on the way; the client polls again
 
 
 class FetchHandler:
     """Answers fetch requests. Used from one event loop."""
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, lifecycle: Lifecycle, *, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        executor: BlockingExecutor,
+        lifecycle: Lifecycle,
+        *,
+        max_message_bytes: int,
+    ) -> None:
         self._replicas = replicas
+        self._executor = executor
         self._clock = clock
         self.lifecycle = lifecycle
         self._max_message_bytes = max_message_bytes
@@ -42,6 +55,7 @@ class FetchHandler:
     async def fetch(self, request: FetchRequest, context: CallContext) -> FetchChunk:
         """One message: at least `min_bytes` if they come within `max_wait_ms`, else what there is."""
         check_fetch(request)
+        await self.warm([StreamPosition.of(position) for position in request.partitions[:MAX_WARMED]])
         done: asyncio.Future[FetchChunk] = asyncio.get_running_loop().create_future()
         operation = _DelayedFetch(self, request, self._clock.monotonic_ms(), self._max_message_bytes, done)
         keys = [(position.topic, position.partition) for position in request.partitions]
@@ -60,6 +74,24 @@ class FetchHandler:
         check_fetch(control.params)
         session = FetchSession(control.params, max_message_bytes=self._max_message_bytes)
         await _FetchStream(self, self._replicas, self._clock, stream, session).run(first)
+
+    async def warm(self, positions: Sequence[StreamPosition]) -> None:
+        """Have the disk do its part off the loop, for those positions that are not known to be in the page cache."""
+        reads = [read for read in map(self._cold_read, positions) if read is not None]
+        if reads:
+            await self._executor.run(lambda: [read() for read in reads])
+
+    def _cold_read(self, position: StreamPosition) -> Callable[[], None] | None:
+        partition = self._replicas.partitions.get(position.key)
+        if partition is None or position.fetch_offset >= partition.hot_offset:
+            return None
+        log, end_offset = partition.log, partition.high_watermark
+
+        def read() -> None:
+            with contextlib.suppress(KraftlogError):  # the read that counts follows and says what is wrong
+                log.read(position.fetch_offset, position.max_bytes, end_offset=end_offset)
+
+        return read
 
     def read(
         self, position: StreamPosition, max_bytes: int, at_least_one_batch: bool, *, read_committed: bool
@@ -140,17 +172,20 @@ class _DelayedFetch(DelayedOperation):
         self._max_bytes = min(request.max_bytes or max_message_bytes, max_message_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._done = done
+        self._found: Sequence[PartitionRead] | None = None
 
     def try_complete(self) -> bool:
         found = self._read()
         enough = sum(read.size_bytes for read in found) >= self._min_bytes
         if not (enough or not found or any(read.is_final for read in found)):
             return False
+        self._found = found
         return self.force_complete()
 
     def on_complete(self) -> None:
         if not self._done.done():
-            self._done.set_result(FetchChunk(partitions=[read.chunk for read in self._read()]))
+            found = self._read() if self._found is None else self._found
+            self._done.set_result(FetchChunk(partitions=[read.chunk for read in found]))
 
     def _read(self) -> Sequence[PartitionRead]:
         found: list[PartitionRead] = []
@@ -222,6 +257,7 @@ class _FetchStream:
     async def _send(self) -> None:
         lifecycle = self._handler.lifecycle
         while not lifecycle.is_stopping:
+            await self._handler.warm(self._session.upcoming())
             chunk = self._session.poll(self._read, self._clock.monotonic_ms())
             if chunk is not None:
                 await self._stream.send(encode(chunk))

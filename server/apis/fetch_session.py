@@ -116,6 +116,18 @@ class FetchSession:
         self._ready[key] = None
         return True
 
+    def upcoming(self) -> list[StreamPosition]:
+        """The positions that the next poll may read, first things first."""
+        found: list[StreamPosition] = []
+        size_bytes = 0
+        budget = min(self._max_bytes, self.credit_bytes)
+        for key in self._ready:
+            if size_bytes >= budget:
+                break
+            found.append(self._positions[key])
+            size_bytes += found[-1].max_bytes
+        return found
+
     def poll(self, read: ReadPartition, now_ms: float) -> FetchChunk | None:
         """The next message, or None if there is none now; then see `next_deadline_ms`."""
         self.next_deadline_ms = None

@@ -17,6 +17,8 @@ from kraftlog.replication.partition import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    HOT_BYTES,
+    HOT_MARK_BYTES,
     Durability,
     Partition,
     ReplicaEnds,
@@ -211,3 +213,17 @@ def test_acks_are_0_1_or_all(acks: int) -> None:
     """Anything else is the caller's mistake."""
     with pytest.raises(InvalidRequiredAcksError):
         check_acks(acks)
+
+
+def test_what_this_process_wrote_lately_is_hot() -> None:
+    """Records from before the start, and those with more than HOT_BYTES after them, may have to come from the disk."""
+    log = FakeLog(end=7, config=INTERVAL)
+    partition = leader(log)
+    assert partition.hot_offset == 7
+    marks = HOT_BYTES // HOT_MARK_BYTES
+    for _ in range(marks - 1):
+        partition.append(bytes(HOT_MARK_BYTES), acks=ACKS_LEADER, now_ms=0)
+    assert partition.hot_offset == 7
+    for _ in range(3):
+        partition.append(bytes(HOT_MARK_BYTES), acks=ACKS_LEADER, now_ms=0)
+    assert partition.hot_offset == 10

@@ -293,3 +293,12 @@ def test_random_streams_deliver_every_offset_once_and_in_order() -> None:
             chunk = stream.poll(logs.read, now)
         newest = {number: max((g for n, g in expected if n == number), default=None) for number in range(4)}
         assert all(expected[n, g] == logs.ends[n] for n, g in newest.items() if g is not None)
+
+
+def test_the_upcoming_positions_are_those_of_the_next_message() -> None:
+    """What may have to come from the disk is read ahead in the order of the line, no more than a message takes."""
+    stream = session(max_bytes=250)
+    stream.control(FetchControl(set=[at(number, max_bytes=100) for number in range(5)]))
+    assert stream.upcoming() == []
+    stream.control(FetchControl(credit_bytes=10_000))
+    assert [position.key[1] for position in stream.upcoming()] == [0, 1, 2]
