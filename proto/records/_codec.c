@@ -6,7 +6,9 @@
  *     _codec_walk.h     the parser of a record section
  *     _codec_python.h   error classes, bytes-like arguments, growable memory
  *     _codec_append.h   RecordAppender
- *     _codec_record.h   Record, decode_records, validate_records
+ *     _codec_batch.h    batch headers
+ *     _codec_record.h   Record, decode_records, decode_run
+ *     _codec_validate.h validate_records
  *     _codec_arrow.h    to and from Arrow's buffers
  *
  * One translation unit, because every call between the parts is worth inlining.
@@ -14,11 +16,12 @@
 #include "_codec_python.h"
 
 #include "_codec_append.h"
+#include "_codec_arrow.h"
+#include "_codec_batch.h"
 #include "_codec_crc.h"
 #include "_codec_record.h"
 #include "_codec_snappy.h"
-
-#include "_codec_arrow.h"
+#include "_codec_validate.h"
 
 static PyObject *py_crc32c(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
 {
@@ -30,14 +33,7 @@ static PyObject *py_crc32c(PyObject *Py_UNUSED(module), PyObject *const *argumen
     if (crc == (unsigned long)-1 && PyErr_Occurred()) return NULL;
     Py_buffer data;
     if (PyObject_GetBuffer(arguments[0], &data, PyBUF_SIMPLE) < 0) return NULL;
-    uint32_t result;
-    if (data.len >= GIL_RELEASE_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
-        result = crc32c((uint32_t)crc, data.buf, (size_t)data.len);
-        Py_END_ALLOW_THREADS
-    } else {
-        result = crc32c((uint32_t)crc, data.buf, (size_t)data.len);
-    }
+    uint32_t result = crc_of((uint32_t)crc, data.buf, (size_t)data.len);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(result);
 }
@@ -187,6 +183,9 @@ static PyMethodDef module_methods[] = {
     {"murmur2", py_murmur2, METH_O, NULL},
     {"snappy_compress", py_snappy_compress, METH_O, NULL},
     {"snappy_decompress", FASTCALL(py_snappy_decompress), NULL},
+    {"parse_header", FASTCALL(parse_header), NULL},
+    {"batch_crc", FASTCALL(batch_crc), NULL},
+    {"decode_run", FASTCALL(decode_run), NULL},
     {"validate_records", FASTCALL(validate_records), NULL},
     {"decode_records", FASTCALL(decode_records), NULL},
     {"append_columns", FASTCALL(append_columns), NULL},

@@ -138,12 +138,6 @@ static int64_t to_microseconds(int64_t ms)
     return (ms > limit ? limit : ms < -limit ? -limit : ms) * 1000;
 }
 
-typedef struct {
-    int64_t base_offset, base_timestamp, append_time, min_offset, end_offset;
-    int32_t timestamp_type;
-    bool has_append_time;
-} BatchPart;
-
 static ColumnsResult columns_add_record(ArrowColumns *self, const RecordView *record, int64_t offset, int64_t timestamp,
                                         int32_t timestamp_type)
 {
@@ -163,18 +157,37 @@ static ColumnsResult columns_add_record(ArrowColumns *self, const RecordView *re
 static ColumnsResult columns_add_walk(ArrowColumns *self, Walk *walk, const BatchPart *part)
 {
     RecordView view;
-    while (walk_next(walk, &view)) {
-        int64_t timestamp, offset = part->base_offset + view.offset_delta;
-        if (!add_timestamp(part->base_timestamp, view.timestamp_delta, &timestamp)) {
-            walk->error = "its timestamp does not fit in 64 bits";
-            break;
-        }
+    int64_t offset, timestamp;
+    while (walk_next(walk, &view) && record_place(walk, &view, part, &offset, &timestamp)) {
         if (offset < part->min_offset || offset >= part->end_offset) continue;
-        ColumnsResult result = columns_add_record(self, &view, offset, part->has_append_time ? part->append_time : timestamp,
-                                                  part->timestamp_type);
+        ColumnsResult result = columns_add_record(self, &view, offset, timestamp, part->timestamp_type);
         if (result != COLUMNS_OK) return result;
     }
     return COLUMNS_OK;
+}
+
+/* Add the section of a walk; 0, or -1 with an exception set. The GIL is let go for big ones. */
+static int columns_add_section(ArrowColumns *self, Walk *walk, const BatchPart *part, size_t size)
+{
+    ColumnsResult result = COLUMNS_OK;
+    if (self->want_value && !walk->error && !grow(&self->value.data, size)) { /* usually all it takes */
+        result = COLUMNS_NO_MEMORY;
+    } else if (size >= GIL_RELEASE_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        result = columns_add_walk(self, walk, part);
+        Py_END_ALLOW_THREADS
+    } else {
+        result = columns_add_walk(self, walk, part);
+    }
+    if (walk->error)
+        raise_walk_error(walk);
+    else if (result == COLUMNS_NO_MEMORY)
+        PyErr_NoMemory();
+    else if (result == COLUMNS_TOO_LARGE)
+        PyErr_SetString(RecordTooLargeError, "an Arrow column of more than 2 GiB: decode fewer batches at a time");
+    else
+        return 0;
+    return -1;
 }
 
 /* add(section, record_count, last_offset_delta, base_offset, base_timestamp, append_time, min_offset, end_offset,
@@ -182,7 +195,7 @@ static ColumnsResult columns_add_walk(ArrowColumns *self, Walk *walk, const Batc
 static PyObject *columns_add(ArrowColumns *self, PyObject *const *arguments, Py_ssize_t count)
 {
     int32_t record_count, last_offset_delta;
-    BatchPart part = {0};
+    BatchPart part = {.base_offset = 0};
     if (count != 9) {
         PyErr_SetString(PyExc_TypeError, "add() takes 9 arguments");
         return NULL;
@@ -194,34 +207,53 @@ static PyObject *columns_add(ArrowColumns *self, PyObject *const *arguments, Py_
         int64_argument(arguments[6], &part.min_offset) < 0 || int64_argument(arguments[7], &part.end_offset) < 0 ||
         int32_argument(arguments[8], &part.timestamp_type) < 0)
         return NULL;
-    if (part.base_offset > INT64_MAX - INT32_MAX) {
+    if (!base_offset_is_good(part.base_offset)) {
         PyErr_SetString(InvalidRecordError, "base offset is out of range");
         return NULL;
     }
     Py_buffer section;
     if (PyObject_GetBuffer(arguments[0], &section, PyBUF_SIMPLE) < 0) return NULL;
     Walk walk = walk_begin(section.buf, (size_t)section.len, record_count, last_offset_delta);
-    ColumnsResult result = COLUMNS_OK;
-    if (self->want_value && !walk.error && !grow(&self->value.data, (size_t)section.len)) /* usually all it takes */
-        result = COLUMNS_NO_MEMORY;
-    else if (section.len >= GIL_RELEASE_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
-        result = columns_add_walk(self, &walk, &part);
-        Py_END_ALLOW_THREADS
-    } else {
-        result = columns_add_walk(self, &walk, &part);
-    }
+    int result = columns_add_section(self, &walk, &part, (size_t)section.len);
     PyBuffer_Release(&section);
-    if (walk.error) {
-        raise_walk_error(&walk);
+    return result < 0 ? NULL : PyLong_FromLongLong(self->count);
+}
+
+/* add_run(buffer, position, min_offset, end_offset, check): add the batches from `position` on that need no detour,
+ * as decode_run does; where they end. A batch with bad records raises, and the columns must be thrown away. */
+static PyObject *columns_add_run(ArrowColumns *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t position, min_offset, end_offset;
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "add_run() takes 5 arguments");
         return NULL;
     }
-    if (result == COLUMNS_NO_MEMORY) return PyErr_NoMemory();
-    if (result == COLUMNS_TOO_LARGE) {
-        PyErr_SetString(RecordTooLargeError, "an Arrow column of more than 2 GiB: decode fewer batches at a time");
+    int check = PyObject_IsTrue(arguments[4]);
+    if (check < 0 || int64_argument(arguments[1], &position) < 0 || int64_argument(arguments[2], &min_offset) < 0 ||
+        int64_argument(arguments[3], &end_offset) < 0)
+        return NULL;
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    if (position < 0 || position > buffer.len) {
+        PyErr_SetString(PyExc_ValueError, "add_run: position out of range");
+        PyBuffer_Release(&buffer);
         return NULL;
     }
-    return PyLong_FromLongLong(self->count);
+    const uint8_t *bytes = buffer.buf;
+    Cursor cursor = {bytes + position, bytes + buffer.len};
+    BatchView batch;
+    int result = 0;
+    while (result == 0 && run_next(&cursor, check, &batch)) {
+        if (run_skips(&batch, min_offset) || batch.base_offset >= end_offset) continue;
+        BatchPart part = batch_part(&batch, min_offset, end_offset);
+        Walk walk = walk_begin(batch.section, batch.section_size, batch.record_count, batch.last_offset_delta);
+        result = columns_add_section(self, &walk, &part, batch.section_size);
+        if (walk.error)
+            PyErr_Format(InvalidRecordError, "batch at offset %lld: record %d: %s", (long long)batch.base_offset,
+                         (int)walk.index, walk.error);
+    }
+    PyBuffer_Release(&buffer);
+    return result < 0 ? NULL : PyLong_FromSsize_t((Py_ssize_t)(cursor.at - bytes));
 }
 
 /* (rows, nulls, validity or None, offsets, data) */
@@ -533,6 +565,7 @@ static PyObject *partition_column(PyObject *Py_UNUSED(module), PyObject *const *
 
 static PyMethodDef columns_methods[] = {
     {"add", (PyCFunction)(void (*)(void))columns_add, METH_FASTCALL, "Add the records of one batch's section."},
+    {"add_run", (PyCFunction)(void (*)(void))columns_add_run, METH_FASTCALL, "Add the batches of a buffer, while simple."},
     {"finish", (PyCFunction)columns_finish, METH_NOARGS, "The buffers by column name."},
     {NULL, NULL, 0, NULL},
 };

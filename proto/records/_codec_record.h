@@ -5,6 +5,7 @@
 #define KRAFTLOG_CODEC_RECORD_H
 
 #include "_codec_append.h"
+#include "_codec_batch.h"
 #include "_codec_walk.h"
 
 /* What the records of one batch share. */
@@ -28,7 +29,7 @@ static PyObject *make_record; /* kraftlog.proto.records.make_record; looked up w
 
 static void source_dealloc(Source *self)
 {
-    PyBuffer_Release(&self->view);
+    if (self->view.obj) PyBuffer_Release(&self->view);
     Py_DECREF(self->topic);
     Py_DECREF(self->partition);
     Py_DECREF(self->timestamp_type);
@@ -46,10 +47,10 @@ static Source *source_new(PyObject *buffer, PyObject *topic, PyObject *partition
     self->timestamp_type = Py_NewRef(timestamp_type);
     self->leader_epoch = Py_NewRef(leader_epoch);
     self->view.obj = NULL;
-    if (PyObject_GetBuffer(buffer, &self->view, PyBUF_SIMPLE) < 0) {
-        Py_DECREF(self);
-        return NULL;
-    }
+    /* Of a memoryview take another view on the same bytes, so that the caller may release its own. */
+    PyObject *holder = PyMemoryView_Check(buffer) ? PyMemoryView_FromObject(buffer) : Py_NewRef(buffer);
+    if (!holder || PyObject_GetBuffer(holder, &self->view, PyBUF_SIMPLE) < 0) Py_CLEAR(self);
+    Py_XDECREF(holder);
     return self;
 }
 
@@ -268,116 +269,181 @@ static PyMethodDef record_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- decode_records ---- */
+/* ---- decoding ---- */
 
 static void raise_walk_error(const Walk *walk)
 {
     PyErr_Format(InvalidRecordError, "record %d: %s", (int)walk->index, walk->error);
 }
 
+/* How a batch's deltas become offsets and timestamps, and which offsets are wanted. */
+typedef struct {
+    int64_t base_offset, base_timestamp, append_time;
+    int64_t min_offset, end_offset; /* exclusive */
+    int32_t timestamp_type;
+    bool has_append_time; /* then it is the timestamp of every record */
+} BatchPart;
+
+static BatchPart batch_part(const BatchView *batch, int64_t min_offset, int64_t end_offset)
+{
+    bool has_append_time = (batch->attributes & TIMESTAMP_TYPE_BIT) != 0;
+    return (BatchPart){
+        .base_offset = batch->base_offset,
+        .base_timestamp = batch->base_timestamp,
+        .append_time = batch->max_timestamp,
+        .min_offset = min_offset,
+        .end_offset = end_offset,
+        .timestamp_type = has_append_time,
+        .has_append_time = has_append_time,
+    };
+}
+
+/* Offset and timestamp of a record; false, and the walk in error, if the timestamp does not fit in 64 bits. */
+static inline bool record_place(Walk *walk, const RecordView *record, const BatchPart *part, int64_t *offset,
+                                int64_t *timestamp)
+{
+    if (!add_timestamp(part->base_timestamp, record->timestamp_delta, timestamp)) {
+        walk->error = "its timestamp does not fit in 64 bits";
+        return false;
+    }
+    if (part->has_append_time) *timestamp = part->append_time;
+    *offset = part->base_offset + record->offset_delta;
+    return true;
+}
+
+/* The records of a walk from part->min_offset on, as a list; NULL with walk->error or with an exception set. */
+static PyObject *decode_walk(Source *source, Walk *walk, const BatchPart *part)
+{
+    if (walk->error) return NULL;
+    PyObject *records = PyList_New(walk->record_count);
+    Py_ssize_t kept = 0;
+    RecordView view;
+    int64_t offset, timestamp;
+    while (records && walk_next(walk, &view) && record_place(walk, &view, part, &offset, &timestamp)) {
+        if (offset < part->min_offset) continue;
+        Record *record = record_new(source, &view, offset, timestamp);
+        if (record) PyList_SET_ITEM(records, kept++, (PyObject *)record);
+        else Py_CLEAR(records);
+    }
+    if (walk->error) Py_CLEAR(records);
+    if (records && kept < walk->record_count && PyList_SetSlice(records, kept, walk->record_count, NULL) < 0)
+        Py_CLEAR(records);
+    return records;
+}
+
 static PyObject *decode_records(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
 {
     int32_t record_count, last_offset_delta;
-    int64_t base_offset, base_timestamp, append_time = 0, min_offset;
+    BatchPart part = {.end_offset = INT64_MAX};
     if (count != 11) {
         PyErr_SetString(PyExc_TypeError, "decode_records() takes 11 arguments");
         return NULL;
     }
-    bool has_append_time = arguments[5] != Py_None;
+    part.has_append_time = arguments[5] != Py_None;
     if (int32_argument(arguments[1], &record_count) < 0 || int32_argument(arguments[2], &last_offset_delta) < 0 ||
-        int64_argument(arguments[3], &base_offset) < 0 || int64_argument(arguments[4], &base_timestamp) < 0 ||
-        (has_append_time && int64_argument(arguments[5], &append_time) < 0) ||
-        int64_argument(arguments[6], &min_offset) < 0)
+        int64_argument(arguments[3], &part.base_offset) < 0 || int64_argument(arguments[4], &part.base_timestamp) < 0 ||
+        (part.has_append_time && int64_argument(arguments[5], &part.append_time) < 0) ||
+        int64_argument(arguments[6], &part.min_offset) < 0)
         return NULL;
-    if (base_offset > INT64_MAX - INT32_MAX) { /* format.MAX_OFFSET: adding a delta cannot overflow */
+    if (!base_offset_is_good(part.base_offset)) {
         PyErr_SetString(InvalidRecordError, "base offset is out of range");
         return NULL;
     }
     Source *source = source_new(arguments[0], arguments[7], arguments[8], arguments[9], arguments[10]);
     if (!source) return NULL;
     Walk walk = walk_begin(source->view.buf, (size_t)source->view.len, record_count, last_offset_delta);
-    PyObject *records = walk.error ? NULL : PyList_New(record_count);
-    Py_ssize_t kept = 0;
-    RecordView view;
-    while (records && walk_next(&walk, &view)) {
-        int64_t timestamp, offset = base_offset + view.offset_delta;
-        if (!add_timestamp(base_timestamp, view.timestamp_delta, &timestamp)) {
-            walk.error = "its timestamp does not fit in 64 bits";
-            break;
-        }
-        if (offset < min_offset) continue;
-        Record *record = record_new(source, &view, offset, has_append_time ? append_time : timestamp);
-        if (!record) {
-            Py_CLEAR(records);
-            break;
-        }
-        PyList_SET_ITEM(records, kept++, (PyObject *)record);
-    }
-    if (walk.error) {
-        raise_walk_error(&walk);
-        Py_CLEAR(records);
-    } else if (records && kept < record_count && PyList_SetSlice(records, kept, record_count, NULL) < 0) {
-        Py_CLEAR(records);
-    }
+    PyObject *records = decode_walk(source, &walk, &part);
+    if (walk.error) raise_walk_error(&walk);
     Py_DECREF(source);
     return records;
 }
 
-/* ---- validate_records ---- */
+/* ---- decode_run ---- */
 
+/* The source of a run's records; neighbouring batches of one epoch and timestamp type share it. */
 typedef struct {
-    int64_t base_timestamp, largest;
-    bool is_consecutive, require_keys;
-} Rules;
+    PyObject *buffer, *topic, *partition, *timestamp_types;
+    Source *source;
+    int32_t leader_epoch, timestamp_type;
+} RunSource;
 
-static void validate_walk(Walk *walk, Rules *rules)
+static Source *run_source(RunSource *run, const BatchView *batch, int32_t timestamp_type)
 {
-    RecordView view;
-    int32_t index = 0;
-    for (; walk_next(walk, &view); index++) {
-        int64_t timestamp;
-        if (!add_timestamp(rules->base_timestamp, view.timestamp_delta, &timestamp))
-            walk->error = "its timestamp does not fit in 64 bits";
-        else if (rules->is_consecutive && view.offset_delta != index)
-            walk->error = "its offset delta is not its place in the batch";
-        else if (rules->require_keys && view.key_size < 0)
-            walk->error = "compacted topics need a key";
-        else if (timestamp > rules->largest || index == 0)
-            rules->largest = timestamp;
-    }
+    if (run->source && run->leader_epoch == batch->leader_epoch && run->timestamp_type == timestamp_type)
+        return run->source;
+    PyObject *leader_epoch = PyLong_FromLong(batch->leader_epoch);
+    if (!leader_epoch) return NULL;
+    Py_XSETREF(run->source, source_new(run->buffer, run->topic, run->partition,
+                                       PyTuple_GET_ITEM(run->timestamp_types, timestamp_type), leader_epoch));
+    Py_DECREF(leader_epoch);
+    run->leader_epoch = batch->leader_epoch;
+    run->timestamp_type = timestamp_type;
+    return run->source;
 }
 
-static PyObject *validate_records(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+/* The next batch of a run, with a good CRC if `check`; false where it ends: at what is cut, damaged or compressed. */
+static bool run_next(Cursor *cursor, bool check, BatchView *batch)
 {
-    int32_t record_count, last_offset_delta;
-    Rules rules = {0, -1, false, false};
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError, "validate_records() takes 6 arguments");
+    Cursor ahead = *cursor;
+    if (!batch_next(&ahead, batch) || batch->attributes & COMPRESSION_MASK) return false;
+    if (check && crc_of(0, batch->covered, batch->covered_size) != batch->crc) return false;
+    *cursor = ahead;
+    return true;
+}
+
+/* Whether a reader from `min_offset` on passes over the whole batch: a control batch, or one before its position. */
+static bool run_skips(const BatchView *batch, int64_t min_offset)
+{
+    return batch->attributes & CONTROL_BIT || batch->base_offset + batch->last_offset_delta < min_offset;
+}
+
+/* Append the records of one batch to a list: 1 done, 0 the batch is invalid (nothing appended), -1 an exception. */
+static int run_batch(RunSource *run, const BatchView *batch, int64_t min_offset, PyObject *records)
+{
+    BatchPart part = batch_part(batch, min_offset, INT64_MAX);
+    Source *source = run_source(run, batch, part.timestamp_type);
+    if (!source) return -1;
+    Walk walk = walk_begin(batch->section, batch->section_size, batch->record_count, batch->last_offset_delta);
+    PyObject *found = decode_walk(source, &walk, &part);
+    if (!found) return walk.error ? 0 : -1;
+    int result = PyList_SetSlice(records, PyList_GET_SIZE(records), PyList_GET_SIZE(records), found);
+    Py_DECREF(found);
+    return result < 0 ? -1 : 1;
+}
+
+/* decode_run(buffer, position, min_offset, check, topic, partition, timestamp_types): the records of the batches from
+ * `position` on that need no detour, and where they end. The caller goes on from there, batch by batch: a compressed
+ * batch is decompressed by Python, a bad one gets its error from the code that words it. */
+static PyObject *decode_run(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t position, min_offset;
+    if (count != 7 || !PyTuple_Check(arguments[6]) || PyTuple_GET_SIZE(arguments[6]) != 2) {
+        PyErr_SetString(PyExc_TypeError, "decode_run() takes 7 arguments, the last a pair");
         return NULL;
     }
-    if (int32_argument(arguments[1], &record_count) < 0 || int32_argument(arguments[2], &last_offset_delta) < 0 ||
-        int64_argument(arguments[3], &rules.base_timestamp) < 0)
+    int check = PyObject_IsTrue(arguments[3]);
+    if (check < 0 || int64_argument(arguments[1], &position) < 0 || int64_argument(arguments[2], &min_offset) < 0)
         return NULL;
-    int is_consecutive = PyObject_IsTrue(arguments[4]), require_keys = PyObject_IsTrue(arguments[5]);
-    if (is_consecutive < 0 || require_keys < 0) return NULL;
-    rules.is_consecutive = is_consecutive;
-    rules.require_keys = require_keys;
-    Py_buffer section;
-    if (PyObject_GetBuffer(arguments[0], &section, PyBUF_SIMPLE) < 0) return NULL;
-    Walk walk = walk_begin(section.buf, (size_t)section.len, record_count, last_offset_delta);
-    if (section.len >= GIL_RELEASE_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
-        validate_walk(&walk, &rules);
-        Py_END_ALLOW_THREADS
-    } else {
-        validate_walk(&walk, &rules);
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *records = NULL;
+    if (position < 0 || position > buffer.len) PyErr_SetString(PyExc_ValueError, "decode_run: position out of range");
+    else records = PyList_New(0);
+    const uint8_t *bytes = buffer.buf;
+    Cursor cursor = {bytes, bytes + buffer.len}, ahead;
+    if (records) cursor.at += position;
+    RunSource run = {arguments[0], arguments[4], arguments[5], arguments[6], NULL, 0, 0};
+    BatchView batch;
+    int done = 1;
+    while (records && done == 1 && (ahead = cursor, run_next(&ahead, check, &batch))) {
+        if (!run_skips(&batch, min_offset)) done = run_batch(&run, &batch, min_offset, records);
+        if (done == 1) cursor = ahead;
     }
-    PyBuffer_Release(&section);
-    if (walk.error) {
-        raise_walk_error(&walk);
-        return NULL;
-    }
-    return PyLong_FromLongLong(rules.largest);
+    if (done < 0) Py_CLEAR(records);
+    Py_XDECREF(run.source);
+    PyObject *result = records ? Py_BuildValue("(Nn)", records, (Py_ssize_t)(cursor.at - bytes)) : NULL;
+    PyBuffer_Release(&buffer);
+    return result;
 }
 
 #endif

@@ -105,6 +105,10 @@ class ArrowColumns:
             self._count += 1
         return self._count
 
+    def add_run(self, buffer: Buffer, position: int, min_offset: int, end_offset: int, check: bool, /) -> int:
+        """Add the batches from `position` on that need no detour; where they end. See `decode_run`."""
+        return position
+
     def _add_headers(self, headers: tuple[tuple[bytes, bytes | None], ...]) -> None:
         """A record's headers as one list; none at all is a null, as Spark's Kafka source has it."""
         assert self._headers is not None

@@ -13,7 +13,7 @@
 With the C twin no Python object is made per record; the reference goes through lists.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from kraftlog.proto.errors import InvalidRecordError
 from kraftlog.proto.records import backend
 from kraftlog.proto.records.builder import BatchBuilder
 from kraftlog.proto.records.compression import MAX_DECOMPRESSED_BYTES
-from kraftlog.proto.records.format import MAX_OFFSET, BatchHeader, Buffer, CompressionType, check_crc, iter_headers
+from kraftlog.proto.records.format import MAX_OFFSET, BatchHeader, Buffer, CompressionType, check_crc, next_header
 from kraftlog.proto.records.reader import record_section
 
 pc: Any = pyarrow.compute  # makes its functions at run time, so type checkers do not see them
@@ -80,24 +80,16 @@ def decode_arrow(
     stop = MAX_OFFSET if end_offset is None else end_offset
     wanted = [name in names for name in _COLLECTED]
     collector = backend.current.ArrowColumns(*wanted)
-    count = 0
-    for section, header in _sections(buffers, min_offset, stop, check, max_decompressed_bytes):
-        timestamp_type = header.timestamp_type
-        try:
-            count = collector.add(
-                section,
-                header.record_count,
-                header.last_offset_delta,
-                header.base_offset,
-                header.base_timestamp,
-                header.max_timestamp if timestamp_type else None,
-                min_offset,
-                stop,
-                timestamp_type,
-            )
-        except InvalidRecordError as error:
-            raise InvalidRecordError(f"{topic}-{partition}, batch at offset {header.base_offset}: {error}") from None
+    try:
+        for buffer in buffers:
+            position = collector.add_run(buffer, 0, min_offset, stop, check)
+            while (header := next_header(buffer, position)) is not None:
+                _add_batch(collector, buffer, position, header, min_offset, stop, check, max_decompressed_bytes)
+                position = collector.add_run(buffer, position + header.size_bytes, min_offset, stop, check)
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"{topic}-{partition}, {error}") from None
     parts = collector.finish()
+    count: int = parts["count"]
     arrays = []
     for name in names:
         if name == "topic":
@@ -109,16 +101,36 @@ def decode_arrow(
     return pa.RecordBatch.from_arrays(arrays, schema=schema(names))
 
 
-def _sections(
-    buffers: Sequence[Buffer], min_offset: int, end_offset: int, check: bool, max_decompressed_bytes: int
-) -> Iterator[tuple[Buffer, BatchHeader]]:
-    for buffer in buffers:
-        for position, header in iter_headers(buffer):
-            if header.is_control or header.last_offset < min_offset or header.base_offset >= end_offset:
-                continue
-            if check:
-                check_crc(buffer, position, header)
-            yield record_section(buffer, position, header, max_decompressed_bytes), header
+def _add_batch(
+    collector: Any,
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    min_offset: int,
+    end_offset: int,
+    check: bool,
+    max_decompressed_bytes: int,
+) -> None:
+    """Add one batch that `add_run` left to us: a compressed or a bad one, or any with the reference."""
+    if header.is_control or header.last_offset < min_offset or header.base_offset >= end_offset:
+        return
+    if check:
+        check_crc(buffer, position, header)
+    timestamp_type = header.timestamp_type
+    try:
+        collector.add(
+            record_section(buffer, position, header, max_decompressed_bytes),
+            header.record_count,
+            header.last_offset_delta,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if timestamp_type else None,
+            min_offset,
+            end_offset,
+            timestamp_type,
+        )
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"batch at offset {header.base_offset}: {error}") from None
 
 
 def _array(name: str, parts: dict[str, Any], count: int) -> pa.Array:

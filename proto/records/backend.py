@@ -6,7 +6,6 @@ forces the reference; KRAFTLOG_CODEC=c turns a missing twin into an ImportError 
 
 import importlib
 import os
-from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 Buffer = bytes | bytearray | memoryview
@@ -45,6 +44,10 @@ class Codec(Protocol):
 
     def crc32c(self, data: Buffer, value: int = 0, /) -> int: ...
 
+    def parse_header(self, header_class: Any, buffer: Buffer, position: int, /) -> Any: ...
+
+    def batch_crc(self, buffer: Buffer, position: int, size: int, /) -> int: ...
+
     def murmur2(self, data: Buffer, /) -> int: ...
 
     def snappy_compress(self, data: Buffer, /) -> bytes: ...
@@ -76,7 +79,19 @@ class Codec(Protocol):
         timestamp_type: int,
         leader_epoch: int,
         /,
-    ) -> Sequence[Any]: ...
+    ) -> list[Any]: ...
+
+    def decode_run(
+        self,
+        buffer: Buffer,
+        position: int,
+        min_offset: int,
+        check: bool,
+        topic: str,
+        partition: int,
+        timestamp_types: tuple[int, int],
+        /,
+    ) -> tuple[list[Any], int]: ...
 
 
 def load(name: str) -> Codec:

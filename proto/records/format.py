@@ -32,6 +32,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import cast
 
 from kraftlog.proto.errors import CorruptRecordError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError
 from kraftlog.proto.records import backend
@@ -68,7 +69,6 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_HEAD = struct.Struct(">qiibI")
 HEADER_TAIL = struct.Struct(">hiqqqhii")
 _PREFIX = struct.Struct(">qii")
@@ -99,6 +99,9 @@ class CompressionType(IntEnum):
             raise UnsupportedCompressionTypeError(f"compression type {name!r} is none of {choices}") from None
 
 
+_CODECS = tuple(CompressionType)
+
+
 class TimestampType(IntEnum):
     """Who stamped a batch's records; the value is attribute bit 3."""
 
@@ -108,7 +111,10 @@ class TimestampType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The 61 bytes before the records, as read: nothing here has been checked against the records."""
+    """The 61 bytes before the records, as read: nothing here has been checked against the records.
+
+    The C twin fills the slots by name: a field that is added or renamed here must be there too.
+    """
 
     base_offset: int
     batch_length: int
@@ -148,9 +154,9 @@ class BatchHeader:
     @property
     def compression_type(self) -> CompressionType:
         codec = self.attributes & COMPRESSION_MASK
-        if codec > CompressionType.ZSTD:
+        if codec >= len(_CODECS):
             raise UnsupportedCompressionTypeError(f"batch at offset {self.base_offset}: unknown codec {codec}")
-        return CompressionType(codec)
+        return _CODECS[codec]
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -188,7 +194,7 @@ def _claimed_size(buffer: Buffer, position: int) -> int:
 
     Needs 17 bytes; the caller compares the size with what is there.
     """
-    (length,) = _LENGTH.unpack_from(buffer, position + LENGTH_OFFSET)
+    length: int = _LENGTH.unpack_from(buffer, position + LENGTH_OFFSET)[0]
     if length < _LENGTH_OF_LEGACY:
         raise CorruptRecordError(f"batch at position {position}: length {length} is below the minimum")
     magic = buffer[position + MAGIC_OFFSET]
@@ -200,11 +206,18 @@ def _claimed_size(buffer: Buffer, position: int) -> int:
         raise CorruptRecordError(f"batch at position {position}: magic {magic} is unknown")
     if length < _LENGTH_OF_EMPTY:
         raise CorruptRecordError(f"batch at position {position}: length {length} is below the header's")
-    return _LOG_OVERHEAD + int(length)
+    return _LOG_OVERHEAD + length
 
 
-def _read(buffer: Buffer, position: int) -> BatchHeader:
-    header = BatchHeader(*HEADER.unpack_from(buffer, position))
+def next_header(buffer: Buffer, position: int) -> BatchHeader | None:
+    """The header of the whole batch at `position`, None if the buffer ends before the batch does.
+
+    Checks magic and size claims, not the CRC. Raises as `read_header`, but for a batch that is cut.
+    """
+    available = len(buffer) - position
+    if available <= MAGIC_OFFSET or _claimed_size(buffer, position) > available:
+        return None
+    header = cast(BatchHeader, backend.current.parse_header(BatchHeader, buffer, position))
     if not 0 <= header.base_offset <= MAX_OFFSET:
         raise CorruptRecordError(f"batch at position {position}: base offset {header.base_offset} is out of range")
     return header
@@ -216,13 +229,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     Raises `CorruptRecordError` if the batch is cut or its length is nonsense, `UnsupportedForMessageFormatError` for
     a legacy message set.
     """
-    available = len(buffer) - position
-    if available <= MAGIC_OFFSET:
-        raise CorruptRecordError(f"batch at position {position}: {max(available, 0)} bytes are no batch header")
-    size = _claimed_size(buffer, position)
-    if size > available:
-        raise CorruptRecordError(f"batch at position {position}: {size} bytes claimed, {available} present")
-    return _read(buffer, position)
+    header = next_header(buffer, position)
+    if header is None:
+        available = max(len(buffer) - position, 0)
+        claim = f", {_claimed_size(buffer, position)} claimed" if available > MAGIC_OFFSET else ""
+        raise CorruptRecordError(f"batch at position {position} is cut: {available} bytes{claim}")
+    return header
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -231,19 +243,14 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
     A batch cut by the buffer's end ends the iteration silently, as fetch answers may; nonsense raises as in
     `read_header`. CRCs are not checked.
     """
-    end = len(buffer)
-    while end - position > MAGIC_OFFSET:
-        size = _claimed_size(buffer, position)
-        if size > end - position:
-            return
-        yield position, _read(buffer, position)
-        position += size
+    while (header := next_header(buffer, position)) is not None:
+        yield position, header
+        position += _LOG_OVERHEAD + header.batch_length
 
 
 def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raise `CorruptRecordError` unless the CRC-32C of the batch at `position` is the one in its header."""
-    with memoryview(buffer) as view, view[position + ATTRIBUTES_OFFSET : position + header.size_bytes] as covered:
-        computed = backend.current.crc32c(covered)
+    computed = backend.current.batch_crc(buffer, position, header.size_bytes)
     if computed != header.crc:
         raise CorruptRecordError(
             f"batch at position {position}, offset {header.base_offset}: "
@@ -271,5 +278,5 @@ def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp
     header = read_header(buffer, position)
     struct.pack_into(">h", buffer, position + ATTRIBUTES_OFFSET, header.attributes | TIMESTAMP_TYPE_BIT)
     struct.pack_into(">q", buffer, position + MAX_TIMESTAMP_OFFSET, timestamp_ms)
-    with memoryview(buffer) as view, view[position + ATTRIBUTES_OFFSET : position + header.size_bytes] as covered:
-        struct.pack_into(">I", buffer, position + CRC_OFFSET, backend.current.crc32c(covered))
+    crc = backend.current.batch_crc(buffer, position, header.size_bytes)
+    struct.pack_into(">I", buffer, position + CRC_OFFSET, crc)

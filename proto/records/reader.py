@@ -7,12 +7,13 @@ from kraftlog.proto.errors import InvalidRecordError, InvalidTimestampError, Rec
 from kraftlog.proto.records import backend
 from kraftlog.proto.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 from kraftlog.proto.records.format import (
+    COMPRESSION_MASK,
     HEADER_BYTES,
     BatchHeader,
     Buffer,
     TimestampType,
     check_crc,
-    iter_headers,
+    next_header,
     read_header,
 )
 
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
     from kraftlog.proto.records._reference import Record
 
 
+_TIMESTAMP_TYPES = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
+
+
 def record_section(
     buffer: Buffer, position: int, header: BatchHeader, max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> Buffer:
     """The decompressed records of the batch at `position`: a view of `buffer` if it is not compressed."""
     section = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
-    if not section and not header.record_count:
+    codec = header.attributes & COMPRESSION_MASK
+    if not codec or not (section or header.record_count):
         return section  # compaction leaves empty batches, whatever their codec bits say
-    return decompress(header.compression_type, section, max_decompressed_bytes)
+    return decompress(codec, section, max_decompressed_bytes)
 
 
 def _decode(
@@ -41,7 +46,7 @@ def _decode(
 ) -> list["Record"]:
     timestamp_type = header.timestamp_type
     try:
-        records = backend.current.decode_records(
+        return backend.current.decode_records(
             record_section(buffer, position, header, max_decompressed_bytes),
             header.record_count,
             header.last_offset_delta,
@@ -56,7 +61,6 @@ def _decode(
         )
     except InvalidRecordError as error:
         raise InvalidRecordError(f"{topic}-{partition}, batch at offset {header.base_offset}: {error}") from None
-    return list(records)
 
 
 def decode_batch(
@@ -91,13 +95,16 @@ def decode_records(
 
     Control batches are skipped, and so are records before `min_offset`: a fetch may start inside a batch.
     """
-    records: list[Record] = []
-    for position, header in iter_headers(buffer):
-        if header.is_control or header.last_offset < min_offset:
-            continue
-        if check:
-            check_crc(buffer, position, header)
-        records += _decode(buffer, position, header, topic, partition, min_offset, max_decompressed_bytes)
+    records, position = backend.current.decode_run(buffer, 0, min_offset, check, topic, partition, _TIMESTAMP_TYPES)
+    while (header := next_header(buffer, position)) is not None:
+        if not header.is_control and header.last_offset >= min_offset:
+            if check:
+                check_crc(buffer, position, header)
+            records += _decode(buffer, position, header, topic, partition, min_offset, max_decompressed_bytes)
+        run, position = backend.current.decode_run(
+            buffer, position + header.size_bytes, min_offset, check, topic, partition, _TIMESTAMP_TYPES
+        )
+        records += run
     return records
 
 

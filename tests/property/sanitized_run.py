@@ -126,7 +126,8 @@ def main(vectors: str, seed: int, rounds: int) -> None:
         feed(seed_bytes, rng)
     for _ in range(rounds):
         mutant = mutate(rng, bytearray(rng.choice(seeds)))
-        feed(bytes(seal(mutant) if rng.randrange(3) else mutant), rng)
+        data = bytes(seal(mutant) if rng.randrange(3) else mutant)
+        feed(rng.choice(seeds) + data if rng.randrange(4) == 0 else data, rng)
     print(f"{len(seeds) + rounds} inputs")
 
 

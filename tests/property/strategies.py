@@ -112,6 +112,9 @@ hostile_batches: SearchStrategy[bytes] = st.one_of(
 )
 """Batches with damage; half of them under a valid length and CRC."""
 
+hostile_logs: SearchStrategy[bytes] = st.lists(batches | hostile_batches, min_size=1, max_size=3).map(b"".join)
+"""Good and damaged batches one after the other."""
+
 # Encodings at the borders of what a varint field may hold, right and wrong.
 _lengths = st.one_of(
     st.integers(-3, 10).map(encode_zigzag),

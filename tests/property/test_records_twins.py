@@ -21,6 +21,7 @@ try:
     C = backend.load("c")
 except ImportError:
     pytest.skip("the C twin is not built", allow_module_level=True)
+pytestmark = pytest.mark.timeout(3600)  # with the examples of `make test-deep`
 PYTHON = backend.load("python")
 FIELDS = (
     "topic",
@@ -84,7 +85,7 @@ def test_builders_make_the_same_bytes_and_readers_get_them_back(appends: list[Ap
         assert on_both(lambda batch=batch: records.validate_batches(batch, max_batch_bytes=1 << 24))
 
 
-@given(strategies.hostile_batches, st.integers(0, 3), st.booleans(), st.booleans())
+@given(strategies.hostile_logs, st.integers(0, 3), st.booleans(), st.booleans())
 def test_hostile_batches_have_the_same_fate(data: bytes, min_offset: int, full: bool, inside: bool) -> None:
     """Damaged batches: the same values or the same class of error from every reader."""
     limit = 1 << 20
@@ -95,6 +96,7 @@ def test_hostile_batches_have_the_same_fate(data: bytes, min_offset: int, full: 
         )
 
     on_both(validated)
+    on_both(lambda: list(records.iter_headers(data)))
     on_both(lambda: contents(records.decode_batch(data, topic="t", partition=1, max_decompressed_bytes=limit)))
     on_both(lambda: contents(records.decode_records(data, min_offset=min_offset, check=full)))
 
