@@ -6,7 +6,7 @@ Each client is a process of its own on a host of its own. What a client is told 
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from kraftlog.proto.errors import KraftlogError
+from kraftlog.proto.errors import KraftlogError, OffsetOutOfRangeError
 from kraftlog.proto.partitioner import partition_for_key
 from kraftlog.sdk.consumer import AsyncConsumer, ConsumerRebalanceListener
 from kraftlog.sdk.producer import AsyncProducer
@@ -34,6 +34,14 @@ class Client:
         self.network = world.network.host(host)
         self.is_leaving = False
 
+    def _poll_failed(self, error: KraftlogError) -> None:
+        """What a reader may meet: anything that passes. That its position is gone means that records are."""
+        self.world.note(f"{self.host} poll: {type(error).__name__}")
+        if isinstance(error, OffsetOutOfRangeError):
+            self.world.history.violate("I-01", f"{self.host}: {error}")
+        elif not error.retriable:
+            raise error
+
 
 class ProducerClient(Client):
     """Sends bursts of records, some with a key, some to a partition by number."""
@@ -45,7 +53,7 @@ class ProducerClient(Client):
         self._count = 0
         self._compression = self.random.choice(COMPRESSION_TYPES)
         self._linger_ms = self.random.choice((0, 1, 5, 50))
-        self._batch_size = self.random.choice((512, 4_096, 65_536))
+        self._batch_size = self.random.choice((512, 2_000, 7_000))  # a batch must fit into the smallest segment
 
     async def run(self) -> None:
         """Send until told to leave; return when every record is answered."""
@@ -141,7 +149,7 @@ class GroupReader(Client):
             group_id=GROUP,
             auto_offset_reset="earliest",
             enable_auto_commit=not self._commits_itself,
-            auto_commit_interval_ms=self.random.choice((100, 1_000)),
+            auto_commit_interval_ms=self.random.choice((200, 1_000)),
             session_timeout_ms=6_000,
             heartbeat_interval_ms=500,
             request_timeout_ms=3_000,
@@ -153,6 +161,7 @@ class GroupReader(Client):
         )
         consumer.subscribe([self._topic], listener=_Listener(self))
         history = self.world.history
+        uncommitted = 0
         try:
             while not self.is_leaving:
                 records = await self._poll(consumer)
@@ -161,7 +170,9 @@ class GroupReader(Client):
                     where = (record.topic, record.partition)
                     history.on_read(self.host, where, record.offset, record.value)
                     history.on_group_read(GROUP, where, record.offset)
-                if self._commits_itself and records:
+                uncommitted += len(records)
+                if self._commits_itself and uncommitted and (self.random.random() < 0.2 or not records):
+                    uncommitted = 0
                     await self._commit(consumer)
         finally:
             await consumer.close()
@@ -170,9 +181,7 @@ class GroupReader(Client):
         try:
             return _flat(await consumer.poll(timeout_ms=POLL_MS))
         except KraftlogError as error:
-            if not error.retriable:
-                raise
-            self.world.note(f"{self.host} poll: {type(error).__name__}")
+            self._poll_failed(error)
             return []
 
     async def _commit(self, consumer: AsyncConsumer) -> None:
@@ -235,9 +244,7 @@ class Observer(Client):
         try:
             records = _flat(await consumer.poll(timeout_ms=POLL_MS))
         except KraftlogError as error:
-            if not error.retriable:
-                raise
-            self.world.note(f"{self.host} poll: {type(error).__name__}")
+            self._poll_failed(error)
             return []
         for record in records:
             assert record.value is not None
