@@ -12,6 +12,7 @@ proto3 cannot express, are refused. Whatever is malformed is an `InvalidRequestE
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from kraftlog.proto.errors import InvalidRequestError
@@ -137,7 +138,16 @@ class _Kind(Enum):
     REPEATED = auto()
 
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+# Read in the loops below, where looking up a member of an Enum class would cost as much as the work.
+_SINT32, _STRING, _RECORDS, _MESSAGE, _REPEATED = (
+    _Kind.SINT32,
+    _Kind.STRING,
+    _Kind.RECORDS,
+    _Kind.MESSAGE,
+    _Kind.REPEATED,
+)
+
+_VARINT, _BYTES = 0, 2  # wire types
 _U64 = (1 << 64) - 1
 _MAX_TAG = (1 << 32) - 1
 
@@ -174,11 +184,17 @@ class _Schema:
     def __init__(self, message: type[Any], *fields: "tuple[int, str, _Kind] | tuple[int, str, _Kind, _Schema]") -> None:
         self.message = message
         self.by_tag: dict[int, tuple[str, _Kind, Any]] = {}
-        self.encoders: list[tuple[str, _Kind, bytes, _Schema | None]] = []
+        encoders: list[tuple[_Kind, bytes, Any]] = []
         for number, name, kind, *nested in fields:
             tag = number << 3 | (_VARINT if kind in _FROM_VARINT else _BYTES)
             self.by_tag[tag] = (name, kind, nested[0] if nested else _FROM_VARINT.get(kind))
-            self.encoders.append((name, kind, encode_unsigned(tag), nested[0] if nested else None))
+            encoders.append((kind, encode_unsigned(tag), nested[0] if nested else None))
+        self.encoders = tuple(encoders)
+        names = [name for _, name, *_ in fields]
+        # attrgetter of one name gives the value itself, of several a tuple
+        self.values: Callable[[Any], tuple[Any, ...]] = (
+            attrgetter(*names) if len(names) > 1 else lambda message: (getattr(message, names[0]),)
+        )
 
 
 _PARTITION_RECORDS = _Schema(
@@ -309,37 +325,33 @@ def encode(message: Message) -> list[Buffer]:
 def _encode(message: Any, schema: _Schema, pieces: list[Buffer]) -> int:
     """Append the fields of `message` to `pieces`; return their size in bytes."""
     total = 0
-    for name, kind, tag, nested in schema.encoders:
-        value: Any = getattr(message, name)
-        if kind is not _Kind.MESSAGE and not value:
+    for value, (kind, tag, nested) in zip(schema.values(message), schema.encoders, strict=True):
+        if not value:  # a message object is true, however empty
             continue
-        match kind:
-            case _Kind.STRING:
-                body = value.encode()
-                head = tag + encode_unsigned(len(body))
-                pieces += (head, body)
-                total += len(head) + len(body)
-            case _Kind.REPEATED | _Kind.MESSAGE:
-                assert nested is not None
-                for item in value if kind is _Kind.REPEATED else () if value is None else (value,):
-                    slot = len(pieces)
-                    pieces.append(b"")
-                    size = _encode(item, nested, pieces)
-                    pieces[slot] = head = tag + encode_unsigned(size)
-                    total += len(head) + size
-            case _Kind.RECORDS:
-                buffers = (value,) if isinstance(value, Buffer) else value
-                size = sum(map(len, buffers))
-                if size:
-                    head = tag + encode_unsigned(size)
-                    pieces.append(head)
-                    pieces += buffers
-                    total += len(head) + size
-            case _:
-                number = (value << 1) ^ (value >> 31) if kind is _Kind.SINT32 else value & _U64
-                head = tag + encode_unsigned(number)
-                pieces.append(head)
-                total += len(head)
+        if kind is _REPEATED or kind is _MESSAGE:
+            for item in value if kind is _REPEATED else (value,):
+                slot = len(pieces)
+                pieces.append(b"")
+                size = _encode(item, nested, pieces)
+                pieces[slot] = head = tag + encode_unsigned(size)
+                total += len(head) + size
+            continue
+        if kind is _STRING:
+            body = value.encode()
+            head = tag + encode_unsigned(len(body)) + body
+        elif kind is _RECORDS:
+            buffers = (value,) if isinstance(value, Buffer) else value
+            size = sum(map(len, buffers))
+            if not size:
+                continue
+            pieces.append(tag + encode_unsigned(size))
+            total += len(pieces[-1]) + size
+            pieces += buffers
+            continue
+        else:
+            head = tag + encode_unsigned((value << 1) ^ (value >> 31) if kind is _SINT32 else value & _U64)
+        pieces.append(head)
+        total += len(head)
     return total
 
 
@@ -397,7 +409,7 @@ class _MalformedError(Exception):
 
 
 def _merge(message: Any, schema: _Schema, view: memoryview, position: int, end: int) -> None:
-    """Set the fields of `message` from view[position:end]."""
+    """Set the fields of `message` from view[position:end]. Numbers of one byte, nearly all, are read in line."""
     by_tag = schema.by_tag
     while position < end:
         tag = view[position]
@@ -410,7 +422,11 @@ def _merge(message: Any, schema: _Schema, view: memoryview, position: int, end: 
         if known is None:
             position = _skip(view, tag, position, end)
             continue
-        number, position = _read_varint(view, position, end)
+        if position < end and view[position] < 0x80:
+            number = view[position]
+            position += 1
+        else:
+            number, position = _read_varint(view, position, end)
         name, kind, detail = known
         if tag & 7 == _VARINT:
             setattr(message, name, detail(number) if detail is not None else number)
@@ -418,15 +434,15 @@ def _merge(message: Any, schema: _Schema, view: memoryview, position: int, end: 
         if number > end - position:
             raise _MalformedError(f"{name} of {number} bytes, {end - position} left")
         stop = position + number
-        if kind is _Kind.RECORDS:
-            setattr(message, name, view[position:stop])
-        elif kind is _Kind.STRING:
+        if kind is _STRING:
             setattr(message, name, str(view[position:stop], "utf-8"))
+        elif kind is _RECORDS:
+            setattr(message, name, view[position:stop])
         else:
-            item = getattr(message, name) if kind is _Kind.MESSAGE else None
+            item = getattr(message, name) if kind is _MESSAGE else None
             if item is None:
                 item = detail.message()
-                if kind is _Kind.MESSAGE:
+                if kind is _MESSAGE:
                     setattr(message, name, item)
                 else:
                     getattr(message, name).append(item)
