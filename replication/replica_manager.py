@@ -381,6 +381,12 @@ class ReplicaManager:
         """Park a fetch until it can complete."""
         self.fetch_purgatory.try_complete_else_watch(operation, keys)
 
+    @property
+    def waiting(self) -> int:
+        """Parked requests and subscriptions."""
+        subscriptions = sum(len(listeners) for listeners in self._listeners.values())
+        return self.produce_purgatory.waiting + self.fetch_purgatory.waiting + subscriptions
+
     def _progressed(self, key: TopicPartition) -> None:
         """The high watermark, the flushed end, the role or the state of a partition changed."""
         self.produce_purgatory.check_and_complete(key)

@@ -122,6 +122,11 @@ class Node:
         assert self._failure is not None
         return self._failure
 
+    @property
+    def waiting_requests(self) -> int:
+        """Requests and streams that wait for an event; 0 on an idle node."""
+        return 0 if self._replicas is None else self._replicas.waiting
+
     async def stop(self) -> None:
         """Stop in order. May be repeated, and called after a failed start."""
         if self._is_stopped:

@@ -225,8 +225,8 @@ class _FetchStream:
         finally:
             for task in tasks:
                 task.cancel()
+            self._watch(frozenset())  # before anything is awaited: a second cancellation would end this block there
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            self._watch(frozenset())
         for error in results:
             if isinstance(error, Exception):
                 raise error

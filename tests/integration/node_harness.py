@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from kraftlog.logstore import RealFileSystem, format_log_dir
+from kraftlog.logstore import FileSystem, RealFileSystem, format_log_dir
 from kraftlog.proto import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc, group_pb2_grpc, hotpath
 from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
 from kraftlog.proto.seams import BlockingExecutor, Channel, Stream
@@ -118,11 +118,13 @@ async def stubs(address: str) -> AsyncIterator[Stubs]:
         )
 
 
-def format_directory(path: Path, cluster_id: str = "test-cluster") -> None:
-    format_log_dir(str(path), RealFileSystem(), cluster_id=cluster_id, node_id=1, directory_id=DIRECTORY_ID)
+def format_directory(path: Path, cluster_id: str = "test-cluster", fs: FileSystem | None = None) -> None:
+    format_log_dir(str(path), fs or RealFileSystem(), cluster_id=cluster_id, node_id=1, directory_id=DIRECTORY_ID)
 
 
-def make_node(path: Path, executor: BlockingExecutor, more: Mapping[str, str] | None = None) -> Node:
+def make_node(
+    path: Path, executor: BlockingExecutor, more: Mapping[str, str] | None = None, fs: FileSystem | None = None
+) -> Node:
     pairs = {
         "node.id": "1",
         "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -135,18 +137,20 @@ def make_node(path: Path, executor: BlockingExecutor, more: Mapping[str, str] | 
         NodeConfig.from_properties(pairs),
         clock=SystemClock(),
         random=random.Random(1),
-        fs=RealFileSystem(),
+        fs=fs or RealFileSystem(),
         network=GrpcNetwork(),
         executor=executor,
     )
 
 
 @contextlib.asynccontextmanager
-async def running_node(path: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Node]:
+async def running_node(
+    path: Path, more: Mapping[str, str] | None = None, fs: FileSystem | None = None
+) -> AsyncIterator[Node]:
     """A node on `path`, which is formatted unless it is already; stopped in order at the end."""
-    format_directory(path)
+    format_directory(path, fs=fs)
     executor = ThreadExecutor(2)
-    node = make_node(path, executor, more)
+    node = make_node(path, executor, more, fs)
     try:
         await node.start()
         yield node

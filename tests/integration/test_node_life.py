@@ -13,6 +13,7 @@ import pytest
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
 from kraftlog.server.properties import format_properties
+from kraftlog.testing.filesystem import SimFileSystem
 from tests.integration.node_harness import (
     batch,
     client_of,
@@ -170,6 +171,52 @@ async def test_the_cluster_describes_itself(tmp_path: Path) -> None:
         ]
         health = await client.channel.unary("/grpc.health.v1.Health/Check", b"", timeout_ms=5000)
         assert health == b"\x08\x01"
+
+
+async def test_a_failed_disk_is_told_and_ends_the_node(tmp_path: Path) -> None:
+    """EIO at fdatasync: the write is refused, nothing later is acknowledged, and the process is told to stop."""
+    fs = SimFileSystem()
+    async with running_node(Path("/data"), fs=fs) as node, client_of(node) as client:
+        await client.create_topic("orders")
+        assert (await client.produce(produce_request("orders", batch(b"a")))).error_code == 0
+        fs.fail("fdatasync", path_part="orders-0")
+        refused = await client.produce(produce_request("orders", batch(b"b")))
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "orders-0" in refused.error_message
+        fs.heal()
+        again = await client.produce(produce_request("orders", batch(b"c"), acks=1))
+        assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "orders-0" in str(await asyncio.wait_for(node.wait_failed(), 5))
+    assert ".kafka_cleanshutdown" not in fs.listdir("/data")
+
+
+async def test_streams_that_end_leave_nothing_behind(tmp_path: Path) -> None:
+    """Clients that come and go, in order or not: no subscription, no waiting request and no task stays."""
+    async with running_node(tmp_path / "data") as node:
+        async with client_of(node) as client:
+            await client.create_topic("orders")
+        idle = asyncio.all_tasks()
+        for number in range(30):
+            async with client_of(node) as client:
+                fetch = client.stream("FetchStream")
+                control = hotpath.FetchControl(
+                    params=hotpath.FetchRequest(), set=[position("orders")], credit_bytes=1 << 20
+                )
+                await fetch.send(hotpath.encode(control))
+                produce = client.stream("ProduceStream")
+                await produce.send(hotpath.encode(produce_request("orders", batch(b"x"))))
+                assert await produce.receive() is not None
+                assert await fetch.receive() is not None
+                if number % 3 == 0:
+                    await fetch.finish()
+                    await produce.finish()
+                elif number % 3 == 1:
+                    fetch.cancel()
+        tasks = [task for task in asyncio.all_tasks() - idle if "_request_call" not in repr(task.get_coro())]
+        if tasks:  # all but the one with which grpc waits for the next call
+            _, left = await asyncio.wait(tasks, timeout=10)
+            assert not left
+        assert node.waiting_requests == 0
 
 
 class Process:
