@@ -212,7 +212,7 @@ async def test_streams_that_end_leave_nothing_behind(tmp_path: Path) -> None:
                     await produce.finish()
                 elif number % 3 == 1:
                     fetch.cancel()
-        tasks = [task for task in asyncio.all_tasks() - idle if "_request_call" not in repr(task.get_coro())]
+        tasks = [task for task in asyncio.all_tasks() - idle if "_request_call" not in repr(task)]
         if tasks:  # all but the one with which grpc waits for the next call
             _, left = await asyncio.wait(tasks, timeout=10)
             assert not left
