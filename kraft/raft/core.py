@@ -313,7 +313,10 @@ class RaftCore:
         if self.applied_offset >= self.commit_offset:
             return ()
         entries = self.log.entries_after(self.applied_offset, self.config.max_apply_bytes)
-        return tuple(entry for entry in entries if entry.last_offset <= self.commit_offset)
+        committed = tuple(entry for entry in entries if entry.last_offset <= self.commit_offset)
+        if not committed:
+            raise IllegalStateError(f"commit offset {self.commit_offset} is inside of a batch or beyond the log")
+        return committed
 
     # --- used by Leadership -------------------------------------------------------------------------------------
 
@@ -518,15 +521,17 @@ class RaftCore:
             self._accept(request, self.commit_offset)
             return
         data = self._collect(request)
-        if data is None:
-            return
+        if data is not None:
+            self._install(Snapshot(request.last_offset, request.last_term, request.voters, data))
+            self._accept(request, self.commit_offset)
+
+    def _install(self, snapshot: Snapshot) -> None:
+        """Start again from the snapshot; nothing of the log is worth keeping."""
         self._incoming = None
-        snapshot = Snapshot(request.last_offset, request.last_term, request.voters, data)
         self.log = LogView(snapshot)
         self._voter_sets = [(snapshot.last_offset, snapshot.voters)]
         self.commit_offset = self.applied_offset = self.persisted_offset = snapshot.last_offset
         self._snapshot_to_save, self._truncate_to = snapshot, None
-        self._accept(request, self.commit_offset)
 
     def _collect(self, request: SnapshotRequest) -> bytes | None:
         """Add a chunk and return the whole snapshot when it is complete. Chunks of another leader, term or snapshot

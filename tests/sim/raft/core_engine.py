@@ -1,0 +1,276 @@
+"""kraftlog's core in the simulated world, with a driver that does its effects in the documented order.
+
+The driver may take its time: on some seeds an fsync lasts up to three steps, while messages and ticks go on reaching
+the core, as they do in `server/quorum/driver.py`.
+"""
+
+import pickle
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from kraftlog.kraft.raft import (
+    NO_OFFSET,
+    BusyError,
+    Entry,
+    EntryKind,
+    HardState,
+    Message,
+    NotLeaderError,
+    RaftConfig,
+    RaftCore,
+    Ready,
+    ReplicaKey,
+    Snapshot,
+    Voters,
+)
+from tests.sim.raft.disk import Disk, LogItem
+from tests.sim.raft.engine import Command, Engine, Outcome, State
+
+if TYPE_CHECKING:
+    from tests.sim.raft.world import World
+
+SNAPSHOT = "snapshot"
+
+
+def key_of(nid: str) -> ReplicaKey:
+    return ReplicaKey(int(nid[1:]))
+
+
+def nid_of(key: ReplicaKey) -> str:
+    return f"n{key.node_id}"
+
+
+class PlainControl:
+    """Control entries without an encoding."""
+
+    def leader_change(self, offset: int, term: int, leader: ReplicaKey, voters: Voters) -> bytes:
+        return b"leader %d" % leader.node_id
+
+    def voters(self, offset: int, term: int, voters: Voters) -> bytes:
+        return b"voters"
+
+
+def raft_config(seed: int) -> RaftConfig:
+    """Every other seed has bounds so small that each of them is reached."""
+    if seed % 2:
+        return RaftConfig(election_ticks=7, heartbeat_ticks=1)
+    return RaftConfig(
+        election_ticks=7,
+        heartbeat_ticks=1,
+        max_append_bytes=6,
+        max_inflight_bytes=20,
+        max_apply_bytes=10,
+        max_snapshot_chunk_bytes=64,
+        max_uncommitted_bytes=200,
+    )
+
+
+def item_of(entry: Entry) -> LogItem:
+    return LogItem(entry.last_offset, entry.term, entry)
+
+
+class CoreEngine(Engine):
+    core_class: type[RaftCore] = RaftCore
+    syncs = True
+
+    def __init__(self, world: "World", nid: str, disk: Disk) -> None:
+        self.world, self.nid, self.disk = world, nid, disk
+        first_voters = frozenset(map(key_of, world.ids)) if nid in world.ids else frozenset()
+        snapshot = disk.file(SNAPSHOT).current or Snapshot(NO_OFFSET, 0, first_voters, pickle.dumps([]))
+        self._load_log(snapshot)
+        self._random: Random = world.engine_random
+        self.core = self.core_class(
+            key_of(nid),
+            config=raft_config(world.seed),
+            random=self._random,
+            control=PlainControl(),
+            hard_state=HardState(disk.meta.current.get("term", 0), disk.meta.current.get("vote")),
+            snapshot=snapshot,
+            entries=[item.payload for item in disk.log.current[1:]],
+        )
+        self._has_slow_disk = world.seed % 3 == 0
+        self._in_flight: tuple[Ready, int] | None = None
+        self._state: State = pickle.loads(snapshot.data)
+        self._pending: dict[int, tuple[int, Callable[[Outcome], None]]] = {}
+        self._wanted_changes: list[tuple[str, str, int]] = []
+        world.checker.on_state(nid, self._state)
+
+    def _load_log(self, snapshot: Snapshot) -> None:
+        """The log on disk starts with a marker for its snapshot; they differ after a crash between the two writes."""
+        log = self.disk.log.current
+        if not log:
+            self._reset_log(snapshot)
+        elif log[0].index < snapshot.last_offset:
+            at = bisect_left(log, snapshot.last_offset, key=lambda item: item.index)
+            matches = at < len(log) and log[at].index == snapshot.last_offset and log[at].term == snapshot.term
+            self._reset_log(snapshot, log[at + 1 :] if matches else [])
+
+    def _reset_log(self, snapshot: Snapshot, keep: list[LogItem] | None = None) -> None:
+        self.disk.log_set([LogItem(snapshot.last_offset, snapshot.term, None), *(keep or [])])
+
+    # --- the driver ---------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        while self._in_flight is None and self.core.has_ready():
+            ready = self.core.ready()
+            self._write(ready)
+            lasts = self._random.randrange(4) if self._has_slow_disk and ready.must_sync else 0
+            if lasts:
+                self._in_flight = (ready, self.world.step + lasts)
+            else:
+                self._complete(ready)
+
+    def _write(self, ready: Ready) -> None:
+        if ready.hard_state is not None:
+            self.disk.meta_write(term=ready.hard_state.term, vote=ready.hard_state.vote)
+            if self.syncs:
+                self.disk.meta.sync()
+        if ready.snapshot is not None:
+            self.disk.file_write(SNAPSHOT, ready.snapshot)
+            self.disk.file(SNAPSHOT).sync()
+            self._reset_log(ready.snapshot)
+        if ready.truncate_to is not None:
+            self.disk.log_cut(bisect_right(self.disk.log.current, ready.truncate_to, key=lambda item: item.index))
+        for entry in ready.entries:
+            self.world.checker.on_entry(self.nid, item_of(entry), self.disk.log.current[-1].term)
+            self.disk.log_add(item_of(entry))
+
+    def _complete(self, ready: Ready) -> None:
+        if self.syncs and ready.must_sync:
+            self.disk.sync()
+        for message in ready.messages:
+            self.world.send(self.nid, nid_of(message.dst), message)
+        if ready.snapshot is not None:
+            self._load_snapshot(ready.snapshot)
+        for entry in ready.committed:
+            self._apply(entry)
+        for read in ready.reads:
+            if read.offset is not None:
+                assert callable(read.context)
+                read.context(frozenset(command for _, command in self._state))
+        self.core.advance(ready)
+
+    def _load_snapshot(self, snapshot: Snapshot) -> None:
+        self._state = pickle.loads(snapshot.data)
+        self.world.checker.on_state(self.nid, self._state)
+        for offset in [offset for offset in self._pending if offset <= snapshot.last_offset]:
+            self._pending.pop(offset)[1]("unknown")
+
+    def _apply(self, entry: Entry) -> None:
+        if entry.kind is EntryKind.DATA:
+            command = int(entry.data)
+            self.world.checker.on_apply(self.nid, entry.last_offset, command)
+            self._state.append((entry.last_offset, command))
+        term, answer = self._pending.pop(entry.last_offset, (0, None))
+        if answer is not None:
+            answer("ok" if term == entry.term else "no")
+
+    # --- inputs -------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        if self._in_flight is not None and self.world.step >= self._in_flight[1]:
+            ready = self._in_flight[0]
+            self._in_flight = None
+            self._complete(ready)
+        self.core.tick()
+        wanted, self._wanted_changes = self._wanted_changes, []
+        for operation, peer, tries in wanted:
+            self._change_voter(operation, peer, tries - 1)
+        self.pump()
+
+    def receive(self, src: str, message: Message) -> None:
+        self.core.step(message)
+        self.pump()
+
+    def propose(self, command: Command, answer: Callable[[Outcome], None]) -> None:
+        try:
+            entry = self.core.propose(b"%d" % command, 1 + command % 3)
+        except (NotLeaderError, BusyError):
+            answer("no")
+            return
+        self._pending[entry.last_offset] = (entry.term, answer)
+        self.pump()
+
+    def read(self, answer: Callable[[frozenset[Command]], None]) -> None:
+        try:
+            self.core.read_index(answer)
+        except (NotLeaderError, BusyError):
+            return
+        self.pump()
+
+    def compact(self) -> None:
+        core = self.core
+        if core.applied_offset <= core.log.snapshot.last_offset or self._in_flight is not None:
+            return
+        snapshot = core.compact(core.applied_offset, pickle.dumps(self._state))
+        keep = [item for item in self.disk.log.current if item.index > snapshot.last_offset]
+        self.disk.file_write(SNAPSHOT, snapshot)
+        self.disk.file(SNAPSHOT).sync()
+        self._reset_log(snapshot, keep)
+        self.disk.sync()
+
+    def transfer(self, peer: str) -> None:
+        self.core.transfer(key_of(peer))
+        self.pump()
+
+    def change_voter(self, operation: str, peer: str) -> None:
+        self._change_voter(operation, peer, 25)
+        self.pump()
+
+    def _change_voter(self, operation: str, peer: str, tries: int) -> None:
+        if operation == "remove" and len(self.core.voters) <= 2:
+            return
+        try:
+            if operation == "add":
+                entry = self.core.change_voter(add=key_of(peer))
+            else:
+                entry = self.core.change_voter(remove=key_of(peer))
+        except NotLeaderError:
+            return
+        except BusyError:
+            if tries > 0 and operation == "add":
+                self._wanted_changes.append((operation, peer, tries))
+            return
+        if entry is not None:
+            self.world.checker.stats["voter_changes"] += 1
+
+    # --- what the world sees ------------------------------------------------------------------------------------
+
+    @property
+    def leader_hint(self) -> str | None:  # type: ignore[override] # read-only here
+        return None if self.core.leader is None else nid_of(self.core.leader)
+
+    @property
+    def term(self) -> int:  # type: ignore[override]
+        return self.core.term
+
+    @property
+    def is_leader(self) -> bool:  # type: ignore[override]
+        return self.core.is_leader
+
+    @property
+    def commit_index(self) -> int:  # type: ignore[override]
+        return self.core.commit_offset
+
+    @property
+    def applied_index(self) -> int:  # type: ignore[override]
+        return self.core.applied_offset
+
+    @property
+    def first_index(self) -> int:  # type: ignore[override]
+        return self.core.log.snapshot.last_offset + 1
+
+    @property
+    def last_index(self) -> int:  # type: ignore[override]
+        return self.core.log.last_offset
+
+    def entries(self, after: int, through: int) -> list[LogItem]:
+        return [item_of(entry) for entry in self.core.log.between(after, through)]
+
+    def state(self) -> State:
+        return self._state
+
+    def voters(self) -> frozenset[str] | None:
+        return frozenset(map(nid_of, self.core.voters)) or None

@@ -1,0 +1,60 @@
+"""What the simulated world needs of one running node. A new Raft implementation is judged by implementing this."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from tests.sim.raft.disk import LogItem
+
+Outcome = Literal["ok", "no", "unknown"]
+"""Of a proposed command: applied; surely not applied; nobody can tell."""
+
+Command = int
+State = list[tuple[int, Command]]
+"""What a node has applied: (index, command) in order."""
+
+
+class Engine:
+    """Defaults are those of a node that does nothing."""
+
+    nid: str
+
+    def tick(self) -> None: ...
+
+    def receive(self, src: str, message: Any) -> None: ...
+
+    def on_connected(self, peer: str) -> None: ...
+
+    def on_disconnected(self, peer: str) -> None: ...
+
+    def propose(self, command: Command, answer: Callable[[Outcome], None]) -> None: ...
+
+    def read(self, answer: Callable[[frozenset[Command]], None]) -> None:
+        """A linearizable read; no answer if the node cannot give one."""
+
+    def compact(self) -> None: ...
+
+    def transfer(self, peer: str) -> None: ...
+
+    def change_voter(self, operation: str, peer: str) -> None:
+        """operation: add or remove."""
+
+    term: int = 0
+    is_leader: bool = False
+    commit_index: int = -1
+    applied_index: int = -1
+    first_index: int = 0
+    """Lowest index that the log may still hold an entry for."""
+    last_index: int = -1
+    leader_hint: str | None = None
+    """Where to send proposals; None for engines that forward them."""
+
+    def entries(self, after: int, through: int) -> list[LogItem]:
+        """The entries of its log with an index in (after, through]."""
+        return []
+
+    def state(self) -> State:
+        return []
+
+    def voters(self) -> frozenset[str] | None:
+        """None: the world's first nodes."""
+        return None

@@ -1,0 +1,141 @@
+"""Which faults a run has, and the list of events that follows from a seed."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+Event = tuple[Any, ...]
+"""(step, kind, arguments...)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """Probabilities are per step of 0.1 s."""
+
+    name: str
+    is_fifo: bool = True
+    """TCP-like links; else datagrams."""
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay: int = 1
+    """Most extra steps on the way."""
+    partition: float = 0.0
+    breaks: float = 0.0
+    """Connections that are reset."""
+    slow: float = 0.0
+    """One direction becomes slow for a while."""
+    crash: float = 0.0
+    midcrash: float = 0.0
+    """Crash between two disk operations."""
+    all_crash: float = 0.0
+    is_lossy: bool = False
+    """Unsynced writes are lost at a crash."""
+    has_zombies: bool = False
+    """Bytes of an old connection arrive after those of the next one."""
+    stall: float = 0.0
+    transfer: float = 0.0
+    compact: float = 0.0
+    voters: float = 0.0
+    """Voter changes."""
+    propose: float = 0.25
+    burst: int = 4
+    read: float = 0.0
+
+
+_LAN = {"partition": 0.02, "breaks": 0.04, "slow": 0.03, "stall": 0.01}
+_CHAOS = {"is_fifo": False, "drop": 0.05, "duplicate": 0.05, "partition": 0.02, "crash": 0.02, "all_crash": 0.003}
+
+MODES = {
+    mode.name: mode
+    for mode in [
+        Mode(name="clean"),
+        Mode(name="tcp", crash=0.025, **_LAN),
+        Mode(name="tcp-compact", crash=0.04, compact=0.15, **_LAN),
+        Mode(name="midcrash-compact", midcrash=0.04, compact=0.15, **_LAN),
+        Mode(name="power", crash=0.02, all_crash=0.008, is_lossy=True, **_LAN),
+        Mode(name="power-compact", crash=0.02, all_crash=0.008, is_lossy=True, compact=0.15, **_LAN),
+        Mode(name="zombie", crash=0.03, has_zombies=True, **_LAN),
+        Mode(name="reorder", is_fifo=False, drop=0.05, delay=3, partition=0.02, crash=0.02),
+        Mode(name="duplicate", is_fifo=False, drop=0.02, duplicate=0.10, delay=2, partition=0.02, crash=0.02),
+        Mode(
+            name="chaos",
+            delay=3,
+            midcrash=0.01,
+            is_lossy=True,
+            compact=0.1,
+            stall=0.02,
+            transfer=0.02,
+            read=0.3,
+            **_CHAOS,
+        ),
+        Mode(
+            name="voters",
+            delay=2,
+            is_lossy=True,
+            compact=0.08,
+            voters=0.06,
+            stall=0.02,
+            transfer=0.02,
+            read=0.3,
+            **_CHAOS,
+        ),
+    ]
+}
+
+_KINDS = (
+    "partition",
+    "breaks",
+    "slow",
+    "crash",
+    "midcrash",
+    "all_crash",
+    "stall",
+    "transfer",
+    "compact",
+    "read",
+    "voters",
+)
+
+
+def schedule(seed: int, mode: Mode, node_count: int, steps: int, extra: int = 0) -> list[Event]:
+    """The events of the nemesis and the clients: a pure function of its arguments."""
+    random = Random(f"nemesis-{seed}")
+    pool = [f"n{i}" for i in range(node_count + extra)]
+    events: list[Event] = []
+    command = 0
+    for step in range(3, steps):
+        if random.random() < mode.propose:
+            count = 1 if random.random() < 0.6 else random.randint(2, mode.burst * 3)
+            nid = random.choice(pool)
+            events += [(step, "propose", nid, command + i) for i in range(count)]
+            command += count
+        for kind in _KINDS:
+            if random.random() < getattr(mode, kind):
+                events += _fault(kind, step, pool, node_count, random)
+    events.sort(key=lambda event: event[0])
+    return events
+
+
+def _fault(kind: str, step: int, pool: list[str], node_count: int, random: Random) -> list[Event]:
+    a, b = random.sample(pool, 2)
+    match kind:
+        case "partition":
+            side = tuple(random.sample(pool, random.randint(1, max(1, node_count // 2))))
+            direction = random.choice(["both", "both", "in", "out"])
+            return [(step, "partition", side, direction), (step + random.randint(5, 28), "heal")]
+        case "breaks":
+            return [(step, "break", a, b, random.random() < 0.5, random.randint(1, 6))]
+        case "slow":
+            return [(step, "slow", a, b, random.randint(3, 25), random.randint(5, 40))]
+        case "crash":
+            return [(step, "crash", a, random.randint(1, 30))]
+        case "midcrash":
+            return [(step, "midcrash", a, random.randint(0, 6))]
+        case "all_crash":
+            return [(step, "all_crash", random.randint(1, 5))]
+        case "stall":
+            return [(step, "stall", a, random.randint(5, 30))]
+        case "voters":
+            return [(step, "voters", random.choice(["add", "remove"]), b)]
+        case _:
+            return [(step, kind, a, b)]

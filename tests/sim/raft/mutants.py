@@ -1,0 +1,236 @@
+"""Deliberately broken cores and drivers. The simulator must convict each of them: a checker that sees nothing proves
+nothing."""
+
+from kraftlog.kraft.raft import (
+    AppendRequest,
+    AppendResponse,
+    RaftCore,
+    ReadResult,
+    Snapshot,
+    SnapshotRequest,
+    VoteRequest,
+)
+from kraftlog.kraft.raft.core import Role
+from kraftlog.kraft.raft.leadership import Leadership
+from kraftlog.kraft.raft.messages import Entry, Ready, VoteResponse
+from tests.sim.raft.core_engine import CoreEngine
+
+
+class NoFsync(CoreEngine):
+    """Answers before the disk has it."""
+
+    syncs = False
+
+
+class SendsFirst(CoreEngine):
+    """Sends the messages of a Ready before it has persisted anything of it."""
+
+    def _write(self, ready: Ready) -> None:
+        for message in ready.messages:
+            self.world.send(self.nid, f"n{message.dst.node_id}", message)
+        super()._write(ready)
+
+
+class _CutsMatching(RaftCore):
+    def on_append(self, request: AppendRequest) -> None:
+        matches = self.log.term_at(request.prev_offset) == request.prev_term
+        if matches and self.commit_offset <= request.prev_offset < self.log.last_offset:
+            self._cut(request.prev_offset)
+        super().on_append(request)
+
+
+class CutsMatching(CoreEngine):
+    """Cuts the log after every append's predecessor, also entries that match (pysyncobj's way)."""
+
+    core_class = _CutsMatching
+
+
+class _VotesForAll(RaftCore):
+    def is_up_to_date(self, request: VoteRequest) -> bool:
+        return True
+
+
+class VotesForAll(CoreEngine):
+    """Votes for candidates with older logs."""
+
+    core_class = _VotesForAll
+
+
+class _ForgetsVote(RaftCore):
+    def _on_vote_request(self, request: VoteRequest) -> None:
+        if request.term == self.term and self.role is Role.FOLLOWER and not request.is_pre_vote:
+            self.vote = None
+        super()._on_vote_request(request)
+
+
+class ForgetsVote(CoreEngine):
+    """Votes twice in a term."""
+
+    core_class = _ForgetsVote
+
+
+class _CommitsOldTerms(Leadership):
+    def maybe_commit(self) -> None:
+        offset = self.quorum_offset()
+        if offset > self._core.commit_offset:
+            self._core.commit_offset = offset
+
+
+class _OldTermCore(RaftCore):
+    leadership_class = _CommitsOldTerms
+
+
+class CommitsOldTerms(CoreEngine):
+    """Counts replicas of entries of earlier terms (Raft figure 8; W01)."""
+
+    core_class = _OldTermCore
+
+
+class _CommitsUnverified(RaftCore):
+    def on_append(self, request: AppendRequest) -> None:
+        super().on_append(request)
+        if self.log.term_at(request.prev_offset) == request.prev_term:
+            self.commit_offset = max(self.commit_offset, self.log.floor(request.commit_offset))
+
+
+class CommitsUnverified(CoreEngine):
+    """Believes the leader's commit offset for what it has beyond the verified prefix."""
+
+    core_class = _CommitsUnverified
+
+
+class _ReadsAtOnce(Leadership):
+    def read_index(self, context: object) -> None:
+        self._core.answer_read(ReadResult(context, self._core.commit_offset))
+
+
+class _ReadsAtOnceCore(RaftCore):
+    leadership_class = _ReadsAtOnce
+
+
+class ReadsAtOnce(CoreEngine):
+    """Answers reads without asking whether it still leads."""
+
+    core_class = _ReadsAtOnceCore
+
+
+class _ReadsEarly(RaftCore):
+    def read_index(self, context: object) -> None:
+        if self.leadership is None:
+            super().read_index(context)
+        else:
+            self.leadership.read_index(context)
+
+
+class ReadsEarly(CoreEngine):
+    """Answers reads before an entry of its own term is committed (W13)."""
+
+    core_class = _ReadsEarly
+
+
+class _ManyChanges(Leadership):
+    def check_may_change_voters(self) -> None:
+        """Anything goes."""
+
+
+class _ManyChangesCore(RaftCore):
+    leadership_class = _ManyChanges
+
+
+class ManyChanges(CoreEngine):
+    """Several voter changes at a time, and before an entry of the own term is committed."""
+
+    core_class = _ManyChangesCore
+
+
+class _TakesOldSnapshots(RaftCore):
+    def _on_snapshot(self, request: SnapshotRequest) -> None:
+        self._follow(request.src, request.term)
+        data = self._collect(request)
+        if data is not None:
+            self._install(Snapshot(request.last_offset, request.last_term, request.voters, data))
+            self._accept(request, self.commit_offset)
+
+
+class TakesOldSnapshots(CoreEngine):
+    """A late snapshot replaces newer entries (W09)."""
+
+    core_class = _TakesOldSnapshots
+
+
+class _CountsVotes(RaftCore):
+    def _count_vote(self, response: VoteResponse) -> None:
+        self._extra = getattr(self, "_extra", 0) + (response.src in self._votes)
+        self._votes.add(response.src)
+        if 2 * (len(self._votes) + self._extra) > len(self.voters):
+            self._extra = 0
+            self._won(response.is_pre_vote)
+
+
+class CountsVotes(CoreEngine):
+    """Counts answers instead of voters: a repeated one makes a minority leader."""
+
+    core_class = _CountsVotes
+
+
+class _AcceptsOldAnswers(RaftCore):
+    def step(self, message: object) -> None:
+        if isinstance(message, AppendResponse) and message.term < self.term and self.is_leader:
+            message = message._replace(term=self.term)
+        super().step(message)  # type: ignore[arg-type] # as given
+
+
+class AcceptsOldAnswers(CoreEngine):
+    """Counts acknowledgements that were given to an earlier leadership."""
+
+    core_class = _AcceptsOldAnswers
+
+
+class _KeepsConflicts(RaftCore):
+    def _merge(self, entries: tuple[Entry, ...]) -> None:
+        fresh = tuple(entry for entry in entries if entry.base_offset > self.log.last_offset)
+        if fresh and fresh[0].base_offset == self.log.last_offset + 1 and fresh[0].term >= self.log.last_term:
+            super()._merge(fresh)
+
+
+class KeepsConflicts(CoreEngine):
+    """Never cuts a conflicting tail and acknowledges all the same."""
+
+    core_class = _KeepsConflicts
+
+
+class _CountsUnwritten(Leadership):
+    def quorum_offset(self) -> int:
+        core = self._core
+        return core.quorum_of(
+            core.log.last_offset if voter == core.key else self.progress[voter].match_offset for voter in core.voters
+        )
+
+
+class _CountsUnwrittenCore(RaftCore):
+    leadership_class = _CountsUnwritten
+
+
+class CountsUnwritten(CoreEngine):
+    """The leader counts its own entries before they are durable."""
+
+    core_class = _CountsUnwrittenCore
+
+
+MUTANTS: dict[str, type[CoreEngine]] = {
+    "no-fsync": NoFsync,
+    "sends-first": SendsFirst,
+    "cuts-matching": CutsMatching,
+    "votes-for-all": VotesForAll,
+    "forgets-vote": ForgetsVote,
+    "commits-old-terms": CommitsOldTerms,
+    "commits-unverified": CommitsUnverified,
+    "reads-at-once": ReadsAtOnce,
+    "reads-early": ReadsEarly,
+    "many-changes": ManyChanges,
+    "takes-old-snapshots": TakesOldSnapshots,
+    "counts-votes": CountsVotes,
+    "accepts-old-answers": AcceptsOldAnswers,
+    "keeps-conflicts": KeepsConflicts,
+    "counts-unwritten": CountsUnwritten,
+}
