@@ -403,12 +403,14 @@ class ConsumerCore:
 
     async def _resolve_some(self, missing: list[PartitionState]) -> None:
         timeout_ms = self.config.request_timeout_ms
+        moves = {state.tp: state.moves for state in missing}
+        """A seek while an answer is under way makes the answer void."""
         unforced = [state for state in missing if state.reset_to is None]
         if unforced and self.group is not None:
             found = await self.group.committed([state.tp for state in unforced], timeout_ms=timeout_ms)
             for state in unforced:
                 if state.tp in found:
-                    self._set_position(state, found[state.tp].offset)
+                    self._set_position(state, found[state.tp].offset, moves[state.tp])
         times: dict[TopicPartition, int] = {}
         for state in missing:
             if state.position is None and self.subscriptions.partitions.get(state.tp) is state:
@@ -421,7 +423,7 @@ class ConsumerCore:
             ends = await self._finder.find(dict.fromkeys(late, LATEST), timeout_ms=timeout_ms) if late else {}
             for state in missing:
                 if state.tp in offsets:
-                    self._set_position(state, (ends.get(state.tp) or offsets[state.tp]).offset)
+                    self._set_position(state, (ends.get(state.tp) or offsets[state.tp]).offset, moves[state.tp])
 
     def _reset_time(self, state: PartitionState) -> int:
         policy = state.reset_to or self.config.auto_offset_reset
@@ -436,9 +438,9 @@ class ConsumerCore:
             )
         return max(0, self._clock.wall_ms() - duration_ms(policy.partition(":")[2]))
 
-    def _set_position(self, state: PartitionState, offset: int) -> None:
+    def _set_position(self, state: PartitionState, offset: int, moves: int) -> None:
         with self.lock:
-            if state.position is None and self.subscriptions.partitions.get(state.tp) is state:
+            if state.position is None and state.moves == moves and self.subscriptions.partitions.get(state.tp) is state:
                 self.fetcher.move(state, offset)
 
     async def position(self, tp: TopicPartition, timeout_ms: float) -> int:

@@ -38,6 +38,7 @@ class FakeLog:
         self.append_error: KraftlogError | None = None
         self.commit_delay_ms = 0.0
         self._held = False
+        self._truncations = 0
         self._committed: dict[int, int] = {}
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
@@ -58,7 +59,9 @@ class FakeLog:
         if not self._held:
             if self.commit_delay_ms:
                 loop = asyncio.get_running_loop()
-                loop.call_later(self.commit_delay_ms / 1000, self._commit, partition, self.ends[partition])
+                loop.call_later(
+                    self.commit_delay_ms / 1000, self._commit, partition, self.ends[partition], self._truncations
+                )
             else:
                 self._commit(partition, self.ends[partition])
         return self.ends[partition] - 1
@@ -75,9 +78,12 @@ class FakeLog:
         next_offset = offset
         for batch in self.batches.get(partition, []):
             ((_, header),) = iter_headers(batch)
-            if header.next_offset > offset and (not taken or sum(map(len, taken)) + len(batch) <= max_bytes):
-                taken.append(batch)
-                next_offset = header.next_offset
+            if header.next_offset <= offset:
+                continue
+            if taken and sum(map(len, taken)) + len(batch) > max_bytes:
+                break
+            taken.append(batch)
+            next_offset = header.next_offset
         return Read(b"".join(taken), next_offset)
 
     def log_start_offset(self, topic: str, partition: int) -> int:
@@ -105,6 +111,7 @@ class FakeLog:
 
     def truncate_uncommitted(self) -> None:
         """What a fail-over does to batches that never were committed."""
+        self._truncations += 1
         for partition, batches in self.batches.items():
             committed = self._committed.get(partition, 0)
             kept = [batch for batch in batches if next(iter_headers(batch))[1].next_offset <= committed]
@@ -134,8 +141,8 @@ class FakeLog:
                 found.append((value.generation_id, {m.member_id: m.assignment for m in value.members}))
         return found
 
-    def _commit(self, partition: int, end: int) -> None:
-        if self._held:
+    def _commit(self, partition: int, end: int, truncations: int | None = None) -> None:
+        if self._held or truncations not in (None, self._truncations):
             return
         self._committed[partition] = max(end, self._committed.get(partition, 0))
         for waiter in list(self._waiters):

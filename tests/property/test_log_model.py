@@ -1,0 +1,406 @@
+"""A log on a disk that loses what was not synced, against a naive model: a list of batches.
+
+The rules: what is appended is read back, in order and once; what was flushed survives every crash; what recovery keeps
+is a prefix of what was written; producer state, epochs and transactions after any restart are those of the batches that
+are there. Crashes come between operations and inside of them.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from kraftlog.logstore import Log, LogConfig, LogDir, format_log_dir
+from kraftlog.logstore.producer_state import ProducerStateManager
+from kraftlog.logstore.replay import apply_to_producers
+from kraftlog.proto.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceNumberError,
+)
+from kraftlog.proto.records import (
+    BatchBuilder,
+    BatchHeader,
+    decode_batch,
+    end_transaction_marker,
+    iter_headers,
+    read_control_type,
+)
+from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
+
+PATH = "/data"
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=120, segment_index_bytes=120)
+NOW_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Written:
+    """A batch as the model remembers it."""
+
+    header: BatchHeader
+    data: bytes
+
+    @property
+    def base_offset(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.header.next_offset
+
+
+def build(values: list[int], timestamp: int, **producer: Any) -> bytes:
+    builder = BatchBuilder(is_transactional=producer.pop("is_transactional", False))
+    for value in values:
+        builder.append(timestamp + value % 7, b"k%d" % value, b"x" * (value % 40))
+    return builder.build(**producer)
+
+
+def producer_view(producers: ProducerStateManager) -> dict[int, Any]:
+    """All that must survive a restart; timestamps of single batches are not kept (see `snapshots`)."""
+    return {
+        entry.producer_id: (
+            entry.producer_epoch,
+            [(b.base_sequence, b.last_sequence, b.first_offset, b.last_offset) for b in entry.batches],
+            entry.coordinator_epoch,
+            entry.transaction_first_offset,
+        )
+        for entry in producers.entries.values()
+    }
+
+
+class LogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fs = SimFileSystem()
+        self.batches: list[Written] = []
+        self.end = 0
+        self.safe = 0  # nothing below may be lost
+        self.epoch = 0
+        self.sequences: dict[int, int] = {}
+        format_log_dir(PATH, self.fs, cluster_id="c", node_id=1, directory_id="d")
+        self.log_dir = self.open_log_dir()
+        self.log = self.log_dir.create_log("t", 0, config=CONFIG, now_ms=NOW_MS)
+
+    def open_log_dir(self) -> LogDir:
+        return LogDir.open(PATH, fs=self.fs, node_id=1, cluster_id="c", now_ms=NOW_MS, config=CONFIG)
+
+    # What happens to a log.
+
+    @rule(values=st.lists(st.integers(0, 200), min_size=1, max_size=4), timestamp=st.integers(0, 1000))
+    def append(self, values: list[int], timestamp: int) -> None:
+        self.append_bytes(build(values, timestamp))
+
+    @rule(producer=st.integers(1, 2), count=st.integers(1, 3), transactional=st.booleans())
+    def append_idempotent(self, producer: int, count: int, transactional: bool) -> None:
+        state = self.log.producers.entries.get(producer)
+        epoch, sequence = (state.producer_epoch, state.last_sequence + 1) if state else (0, 0)
+        transactional |= state is not None and state.transaction_first_offset is not None
+        data = build(
+            list(range(count)),
+            500,
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=transactional,
+        )
+        self.append_bytes(data)
+
+    @rule(producer=st.integers(1, 2), commit=st.booleans())
+    def end_transaction(self, producer: int, commit: bool) -> None:
+        state = self.log.producers.entries.get(producer)
+        if state is not None and state.transaction_first_offset is not None:
+            marker = end_transaction_marker(
+                commit, 3, producer_id=producer, producer_epoch=state.producer_epoch, timestamp_ms=600
+            )
+            self.append_bytes(marker, allow_control=True)
+
+    def append_bytes(self, data: bytes, allow_control: bool = False) -> None:
+        info = self.log.append_as_leader(data, leader_epoch=self.epoch, now_ms=NOW_MS, allow_control=allow_control)
+        assert (info.first_offset, info.is_duplicate) == (self.end, False)
+        stored = self.log.read(info.first_offset, 1, end_offset=self.log.log_end_offset).records
+        self.remember(stored)
+
+    def remember(self, stored: bytes) -> None:
+        for position, header in iter_headers(stored):
+            self.batches.append(Written(header, stored[position : position + header.size_bytes]))
+            self.end = header.next_offset
+
+    @rule(producer=st.integers(1, 2), back=st.integers(1, 5))
+    def repeat_batch(self, producer: int, back: int) -> None:
+        """A repeated batch gets its first offsets, from memory that no restart shortens."""
+        state = self.log.producers.entries.get(producer)
+        if state is None or len(state.batches) < back:
+            return
+        batch = state.batches[-back]
+        data = build(
+            list(range(batch.last_offset - batch.first_offset + 1)),
+            500,
+            producer_id=producer,
+            producer_epoch=state.producer_epoch,
+            base_sequence=batch.base_sequence,
+        )
+        info = self.log.append_as_leader(data, leader_epoch=self.epoch, now_ms=NOW_MS)
+        assert (info.first_offset, info.last_offset) == (batch.first_offset, batch.last_offset)
+        assert info.is_duplicate
+
+    @rule(producer=st.integers(1, 2), skip=st.integers(1, 9))
+    def skip_sequences(self, producer: int, skip: int) -> None:
+        state = self.log.producers.entries.get(producer)
+        if state is not None:
+            data = build(
+                [1],
+                1,
+                producer_id=producer,
+                producer_epoch=state.producer_epoch,
+                base_sequence=state.last_sequence + 1 + skip,
+            )
+            with pytest.raises((OutOfOrderSequenceNumberError, InvalidTxnStateError)):
+                self.log.append_as_leader(data, leader_epoch=self.epoch, now_ms=NOW_MS)
+
+    @rule(producer=st.integers(1, 2))
+    def new_instance(self, producer: int) -> None:
+        """A higher producer epoch starts at sequence 0 and fences the old one."""
+        state = self.log.producers.entries.get(producer)
+        if state is None or state.transaction_first_offset is not None:
+            return
+        old = state.producer_epoch
+        self.append_bytes(build([1], 1, producer_id=producer, producer_epoch=old + 1, base_sequence=0))
+        with pytest.raises(InvalidProducerEpochError):
+            late = build([1], 1, producer_id=producer, producer_epoch=old, base_sequence=0)
+            self.log.append_as_leader(late, leader_epoch=self.epoch, now_ms=NOW_MS)
+
+    @rule(gap=st.integers(0, 3), counts=st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    def follow(self, gap: int, counts: list[int]) -> None:
+        """A follower takes offsets as they are, gaps (of compaction) too."""
+        pieces, offset = [], self.end + gap
+        for count in counts:
+            pieces.append(build(list(range(count)), 700, base_offset=offset, leader_epoch=self.epoch))
+            offset += count
+        self.log.append_as_follower(b"".join(pieces))
+        self.remember(b"".join(pieces))
+
+    @rule()
+    def new_leader(self) -> None:
+        self.epoch += 1
+        self.log.assign_epoch(self.epoch)
+
+    @rule()
+    def flush(self) -> None:
+        self.safe = max(self.safe, self.log.flush())
+        assert self.safe == self.end
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.log_dir.checkpoint()
+
+    @rule(share=st.floats(0, 1))
+    def truncate(self, share: float) -> None:
+        target = self.log.log_start_offset + int(share * (self.end - self.log.log_start_offset))
+        self.safe = min(self.safe, self.truncation_end(target))
+        self.log.truncate_to(target)
+        self.cut_model(target)
+
+    def truncation_end(self, target: int) -> int:
+        inside = [b.base_offset for b in self.batches if b.base_offset < target < b.next_offset]
+        return inside[0] if inside else min(target, self.end)
+
+    def cut_model(self, target: int) -> None:
+        self.end = self.truncation_end(target)
+        self.batches = [b for b in self.batches if b.next_offset <= self.end]
+
+    @rule(ahead=st.integers(0, 20))
+    def start_over(self, ahead: int) -> None:
+        self.log.truncate_fully_and_start_at(self.end + ahead)
+        self.end = self.safe = self.end + ahead
+        self.batches = []
+
+    @rule(share=st.floats(0, 1))
+    def delete_records(self, share: float) -> None:
+        self.log.advance_log_start_offset(int(self.log.log_start_offset + share * (self.end - self.log.log_start_offset)))
+
+    # What happens to the machine.
+
+    @rule()
+    def restart_cleanly(self) -> None:
+        self.log_dir.close()
+        self.reopen()
+        assert self.log_dir.was_clean
+        assert self.log.log_end_offset == self.end
+
+    @rule()
+    def kill(self) -> None:
+        """Without a power loss not even unsynced data are lost."""
+        self.fs.kill()
+        self.reopen()
+        assert self.log.log_end_offset == self.end
+
+    @rule(seed=st.integers(0, 1 << 32))
+    def lose_power(self, seed: int) -> None:
+        self.fs.crash(random.Random(seed))
+        self.reopen()
+
+    @rule(
+        seed=st.integers(0, 1 << 32),
+        after=st.integers(0, 30),
+        operation=st.sampled_from(["append", "flush", "roll", "truncate", "restart_cleanly", "checkpoint", "kill"]),
+        share=st.floats(0, 1),
+    )
+    def lose_power_inside(self, seed: int, after: int, operation: str, share: float) -> None:
+        """Power goes out at one of the disk operations that a method makes."""
+        self.fs.stop_after(after)
+        arguments = {"append": ([5], 5), "truncate": (share,)}.get(operation, ())
+        try:
+            getattr(self, operation)(*arguments)
+        except SimulatedPowerLoss:
+            note(f"power went out inside {operation}")
+        self.fs.crash(random.Random(seed))
+        self.reopen()
+
+    def reopen(self) -> None:
+        self.log_dir = self.open_log_dir()
+        self.log = self.log_dir.logs["t", 0]
+        assert self.log.damage is None
+        end = self.log.log_end_offset
+        assert self.safe <= end, f"flushed up to {self.safe}, but only {end} are left"
+        assert self.log.flushed_end_offset == end
+        unfinished = self.log.read(self.end, 1 << 20, end_offset=end).records if end > self.end else b""
+        self.remember(unfinished)  # an append that the power loss interrupted may have reached the disk
+        assert end <= self.end
+        self.batches = [b for b in self.batches if b.next_offset <= end]
+        self.end = self.safe = end
+
+    # What must hold at any time.
+
+    @invariant()
+    def offsets_are_in_order(self) -> None:
+        log = self.log
+        assert 0 <= log.log_start_offset <= log.log_end_offset == self.end
+        assert log.flushed_end_offset <= log.log_end_offset
+
+    @invariant()
+    def the_log_holds_the_batches_of_the_model(self) -> None:
+        offset, read = self.log.log_start_offset, b""
+        while offset < self.end:
+            result = self.log.read(offset, 300, end_offset=self.end)
+            assert result.next_offset > offset
+            read, offset = read + result.records, result.next_offset
+        start = self.log.log_start_offset
+        assert read == b"".join(b.data for b in self.batches if b.next_offset > start)
+
+    @rule(offset=st.floats(0, 1), end=st.floats(0, 1), max_bytes=st.integers(1, 600))
+    def read_a_range(self, offset: float, end: float, max_bytes: int) -> None:
+        start = self.log.log_start_offset
+        first, stop = (start + round(share * (self.end - start)) for share in (offset, end))
+        result = self.log.read(first, max_bytes, end_offset=stop)
+        wanted = [b for b in self.batches if b.next_offset > first and b.base_offset < stop]
+        got = [b for b in wanted if b.base_offset < result.next_offset] if result.records else []
+        assert result.records == b"".join(b.data for b in got)
+        if first < stop:
+            assert bool(result.records) == bool(wanted)
+            assert len(result.records) <= max_bytes or len(got) == 1
+            assert result.next_offset > first
+
+    @rule()
+    def read_outside(self) -> None:
+        for offset in (-1, self.log.log_start_offset - 1, self.end + 1):
+            with pytest.raises(OffsetOutOfRangeError):
+                self.log.read(offset, 100, end_offset=self.end)
+
+    @rule(timestamp=st.integers(0, 1100))
+    def look_up_a_time(self, timestamp: int) -> None:
+        start = self.log.log_start_offset
+        records = [r for b in self.batches for r in decode_batch(b.data) if r.offset >= start]
+        at_or_after = [(r.offset, r.timestamp) for r in records if r.timestamp >= timestamp]
+        found = self.log.offset_for_time(timestamp)
+        assert (found[:2] if found else None) == (at_or_after[0] if at_or_after else None)
+        largest = self.log.max_timestamp()
+        assert (largest[1] if largest else None) == max((r.timestamp for r in records), default=None)
+
+    @invariant()
+    def producer_state_is_that_of_the_batches(self) -> None:
+        """Restart = replay: kept, restored from a snapshot or rebuilt, it is the same."""
+        expected = ProducerStateManager()
+        for batch in self.batches:
+            apply_to_producers(expected, batch.header, batch.base_offset, batch.data)
+        assert producer_view(self.log.producers) == producer_view(expected)
+        assert self.log.producers.first_unstable_offset(self.end) == expected.first_unstable_offset(self.end)
+
+    @invariant()
+    def aborted_transactions_are_listed(self) -> None:
+        opened: dict[int, int] = {}
+        aborted = []
+        for batch in self.batches:
+            header = batch.header
+            if header.is_control:
+                first = opened.pop(header.producer_id)
+                if read_control_type(decode_batch(batch.data)[0]) == 0:
+                    aborted.append((header.producer_id, first, header.base_offset))
+            elif header.is_transactional:
+                opened.setdefault(header.producer_id, header.base_offset)
+        listed = self.log.aborted_transactions(0, self.end)
+        start = self.log.segment_base_offsets[0]
+        assert [(t.producer_id, t.first_offset, t.last_offset) for t in listed if t.last_offset >= start] == sorted(
+            aborted, key=lambda t: t[1]
+        )
+
+    @invariant()
+    def epochs_are_those_of_the_batches(self) -> None:
+        start = self.log.log_start_offset
+        for batch in self.batches:
+            if batch.next_offset > start:
+                assert self.log.epochs.epoch_for(max(start, batch.base_offset)) == batch.header.leader_epoch
+
+    @precondition(lambda self: len(self.batches) > 1)
+    @rule(epoch=st.integers(0, 20))
+    def ask_for_an_epochs_end(self, epoch: int) -> None:
+        found, end = self.log.end_offset_for_epoch(epoch)
+        if epoch <= self.log.latest_epoch and found >= 0:
+            later = [b.base_offset for b in self.batches if b.header.leader_epoch > epoch]
+            assert end <= min(later, default=self.end)
+            assert all(b.next_offset <= end for b in self.batches if b.header.leader_epoch <= found and b.base_offset < end)
+
+
+SETTINGS = settings(stateful_step_count=30, suppress_health_check=list(HealthCheck))
+
+
+def test_log_behaves_like_a_list_of_batches_that_survives_crashes() -> None:
+    """Nothing flushed is lost, nothing lost comes back, nothing is read twice or out of order."""
+    run_state_machine_as_test(LogMachine, settings=SETTINGS)
+
+
+class LyingDisk(LogMachine):
+    """The planted bug: syncs that do nothing."""
+
+    @initialize()
+    def turn_syncs_off(self) -> None:
+        self.fs.syncs = False
+
+
+class EagerAcknowledgment(LogMachine):
+    """The planted bug: reports as flushed what is only written."""
+
+    @rule()
+    def flush(self) -> None:
+        self.safe = self.end
+
+
+@pytest.mark.parametrize("machine", [LyingDisk, EagerAcknowledgment])
+def test_the_model_notices_acknowledgments_without_a_sync(machine: type[LogMachine]) -> None:
+    """A checker that cannot fail proves nothing."""
+    with pytest.raises((AssertionError, KeyError, Exception)) as caught:
+        run_state_machine_as_test(machine, settings=settings(SETTINGS, derandomize=True, print_blob=False))
+    assert not isinstance(caught.value, (TypeError, AttributeError)), caught.value
+
+
+def _last_five(values: list[int]) -> deque[int]:
+    return deque(values, maxlen=5)
