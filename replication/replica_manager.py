@@ -11,6 +11,8 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 
 from kraftlog.kraft.image import RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
@@ -27,6 +29,7 @@ from kraftlog.replication.timer import TimerEntry
 
 logger = logging.getLogger("kraftlog.replication")
 
+MAKERS = 4  # pieces of work that make logs at the same time: each waits for the disk, which serves them together
 NEVER_MS = 1 << 62  # Kafka's default of flush.ms is Long.MAX_VALUE: the operating system decides
 DISK_FULL_RETRY_MS = 1_000  # between attempts to flush while the disk is full
 
@@ -145,13 +148,14 @@ class ReplicaManager:
         if not missing or self.failure is not None:
             return
         wanted = [(topic, number, self.log_config(topic.name, image)) for topic, number in missing]
-
-        def make() -> list[Log]:
-            return [self._make_log(topic, number, config) for topic, number, config in wanted]
-
-        logs = await self._executor.run(make)
-        for (topic, number, _), log in zip(wanted, logs, strict=True):
+        shares = [wanted[start::MAKERS] for start in range(min(MAKERS, len(wanted)))]
+        made = await asyncio.gather(*(self._executor.run(partial(self._make_logs, share)) for share in shares))
+        for (topic, number, _), log in zip(chain(*shares), chain(*made), strict=True):
             self._add(topic, number, log)
+
+    def _make_logs(self, wanted: Sequence[tuple[TopicImage, int, LogConfig]]) -> list[Log]:
+        """Runs in the executor, for different logs at the same time."""
+        return [self._make_log(topic, number, config) for topic, number, config in wanted]
 
     def _make_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
         """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced."""
