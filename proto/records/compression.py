@@ -11,6 +11,7 @@ really come out or what the input can hold, never by a claimed size alone, and r
 frames. Whatever is wrong is an `InvalidRecordError`.
 """
 
+import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,7 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK_BYTES = 128 << 10
+_ZSTD_KEPT_BYTES = 4 << 20  # a thread keeps its context after frames up to this size
 _ZSTD_MAX_WINDOW_BYTES = 128 << 20  # zstd's own limit for decoders that were not told otherwise
 
 _LZ4_OPTIONS: dict[str, Any] = {
@@ -44,6 +46,32 @@ _LZ4_OPTIONS: dict[str, Any] = {
     "content_checksum": False,
     "store_size": False,
 }
+
+
+class _PerThread(threading.local):
+    """zstd's contexts, which cost more to make than a small batch to decode. Each serves one thread at a time."""
+
+    def __init__(self) -> None:
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self._decompressor: zstandard.ZstdDecompressor | None = None
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        found = self._compressors.get(level)
+        if found is None:
+            found = self._compressors[level] = zstandard.ZstdCompressor(level=level)
+        return found
+
+    def decompressor(self) -> zstandard.ZstdDecompressor:
+        if self._decompressor is None:
+            self._decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+        return self._decompressor
+
+    def forget_decompressor(self) -> None:
+        """A context keeps the largest window that it met; after a big frame it is not worth its memory."""
+        self._decompressor = None
+
+
+_per_thread = _PerThread()
 
 
 def compress(codec: int, section: Buffer, level: int | None = None) -> bytes:
@@ -57,7 +85,7 @@ def compress(codec: int, section: Buffer, level: int | None = None) -> bytes:
         case 3:
             return bytes(lz4.frame.compress(section, compression_level=level or 0, **_LZ4_OPTIONS))
         case 4:
-            return zstandard.ZstdCompressor(level=3 if level is None else level).compress(section)
+            return _per_thread.compressor(3 if level is None else level).compress(section)
     raise UnsupportedCompressionTypeError(f"unknown codec {codec}")
 
 
@@ -183,7 +211,7 @@ def _read_lz4_frame(view: memoryview, position: int, output: _Output) -> int:
 
 def _decompress_zstd(data: Buffer, limit: int) -> bytes:
     output = _Output("zstd", limit)
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW_BYTES)
+    decompressor = _per_thread.decompressor()
     with memoryview(data) as view:
         position = 0
         for _ in range(MAX_FRAMES):
@@ -193,6 +221,8 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
                     raise InvalidRecordError(f"zstd frame of {size} bytes exceeds the limit of {limit}")
                 stop, bound = _zstd_frame_end(view, position)
                 room = max(min(bound, output.left), 1)
+                if bound > _ZSTD_KEPT_BYTES:
+                    _per_thread.forget_decompressor()
                 output.add(decompressor.decompress(view[position:stop], max_output_size=room))
             except zstandard.ZstdError as error:
                 raise InvalidRecordError(f"zstd: {error}") from None
