@@ -27,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from kraftlog import Consumer, Producer
+from kraftlog.proto.errors import KraftlogError
 
 HOME = Path(__file__).parents[1] / ".demo"
 CLUSTER = HOME / "cluster"
@@ -74,7 +75,7 @@ def main() -> int:
             expected = produce(servers, archive, bars, rates)
             consume(servers, expected, bars, rates)
             means = aggregate(servers, expected, bars, rates)
-    except DemoError as error:
+    except (DemoError, KraftlogError) as error:
         console.print(f"[bold red]The demo failed:[/] {error}")
         return 1
     show(expected, means, airlines, rates)
@@ -151,18 +152,25 @@ def progress() -> Iterator[Progress]:
         yield bars
 
 
+def add_bar(bars: Progress, description: str, total: int | None) -> TaskID:
+    """A progress bar; where nobody sees it move, a line says what begins."""
+    if not console.is_terminal:
+        console.print(f"{description} ...")
+    return bars.add_task(description, total=total)
+
+
 # In: every flight is a JSON record whose key is the carrier, numbered in the order of the file.
 
 
 def produce(servers: str, archive: Path, bars: Progress, rates: list[tuple[str, int, float]]) -> Expected:
-    bar = bars.add_task("produce", total=None)
+    bar = add_bar(bars, "produce", None)
     expected = Expected()
     failures: list[BaseException] = []
     began = time.monotonic()
     with Producer(bootstrap_servers=servers, linger_ms=20, compression_type="lz4") as producer:
         for number, row in enumerate(read_flights(archive)):
             carrier = row["carrier"]
-            delay = float(row["arr_delay"]) if row["arr_delay"] else None
+            delay = None if row["arr_delay"] in ("", "NA") else float(row["arr_delay"])  # NA: cancelled
             expected.add(carrier, delay)
             flight = {
                 "number": number,
@@ -233,7 +241,7 @@ class Ledger:
 
 
 def consume(servers: str, expected: Expected, bars: Progress, rates: list[tuple[str, int, float]]) -> None:
-    bar = bars.add_task("consume, two members", total=expected.total)
+    bar = add_bar(bars, "consume, two members", expected.total)
     ledger = Ledger(expected.total)
     began = time.monotonic()
     members = [
@@ -289,7 +297,9 @@ def check_consumed(expected: Expected, ledger: Ledger) -> None:
 def aggregate(
     servers: str, expected: Expected, bars: Progress, rates: list[tuple[str, int, float]]
 ) -> dict[str, tuple[int, float]]:
-    bar = bars.add_task("start Spark", total=None)
+    bar = add_bar(bars, "start Spark", None)
+    from pyspark.errors import PySparkException
+
     from kraftlog.spark_connector.session import spark_session
 
     began = time.monotonic()
@@ -303,7 +313,8 @@ def aggregate(
             },
         )
     try:
-        bars.update(bar, description="aggregate with Spark", total=expected.total, completed=0)
+        bars.update(bar, completed=1, total=1)
+        bar = add_bar(bars, "aggregate with Spark", expected.total)
         started = time.monotonic()
         from pyspark.sql import functions as f
 
@@ -330,12 +341,20 @@ def aggregate(
         rows = spark.table("delays").collect()
         rates.append(("aggregated by Spark", expected.total, time.monotonic() - started))
         rates.append(("Spark's start", 0, started - began))
+    except PySparkException as error:
+        raise DemoError(f"Spark: {reason_of(error)} (its log is {HOME / 'spark.log'})") from error
     finally:
         spark.stop()
     found = {row["carrier"]: (row["flights"], row["mean"]) for row in rows}
     bars.update(bar, completed=expected.total)
     check_aggregated(expected, found)
     return found
+
+
+def reason_of(error: Exception) -> str:
+    """The line of Python's own error within Spark's long text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if line.partition(":")[0].endswith("Error")), lines[0])
 
 
 @contextmanager

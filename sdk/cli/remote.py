@@ -1,17 +1,20 @@
 """Clients as commands use them: configured from the command line, impatient, and always closed."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.proto.config import snake
+from kraftlog.proto.errors import BrokerNotAvailableError
 from kraftlog.sdk.cli.options import parse_pairs
 
 if TYPE_CHECKING:
     from kraftlog.sdk.admin import Admin
 
 PATIENCE_MS = 10_000  # somebody waits in front of a terminal; a service would wait for a minute
+CONNECT_TIMEOUT_S = 3.0
 
 
 def client_config(bootstrap_servers: str, extra: tuple[str, ...], **settings: Any) -> dict[str, Any]:
@@ -28,11 +31,26 @@ def client_config(bootstrap_servers: str, extra: tuple[str, ...], **settings: An
 
 @contextmanager
 def admin_client(bootstrap_servers: str, extra: tuple[str, ...] = ()) -> "Iterator[Admin]":
-    """An `Admin` for the duration of one command."""
+    """An `Admin` for the duration of one command. Raises `BrokerNotAvailableError` at once if nobody listens."""
     from kraftlog.sdk.admin import Admin
 
     with Admin(**client_config(bootstrap_servers, extra)) as admin:
+        check_listening(admin.config.bootstrap_servers)
         yield admin
+
+
+def check_listening(addresses: tuple[str, ...]) -> None:
+    """Clients keep trying, since a node may be restarting; at a terminal a stopped cluster is told at once."""
+    problems = []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            problems.append(f"{address}: {error.strerror or error}")
+        else:
+            return
+    raise BrokerNotAvailableError(f"no broker listens at {'; '.join(problems)}")
 
 
 def describe_cluster(bootstrap_servers: str) -> dict[str, Any]:
