@@ -37,12 +37,12 @@ static void headers_release(HeaderArguments *headers)
     Py_XDECREF(headers->sequence);
 }
 
-/* Read a sequence of (str, bytes-like or None). Everything is acquired before anything is written, because asking an
+/* Read an iterable of (str, bytes-like or None), or None for no headers. Everything is acquired before anything is written, because asking an
  * object for its buffer may run Python code. */
 static int headers_get(PyObject *object, HeaderArguments *headers)
 {
     *headers = (HeaderArguments){NULL, NULL, 0, 1};
-    if (object == NULL || (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0)) return 0;
+    if (object == NULL || object == Py_None || (PyTuple_CheckExact(object) && PyTuple_GET_SIZE(object) == 0)) return 0;
     headers->sequence = PySequence_Tuple(object);
     if (!headers->sequence) return -1;
     Py_ssize_t count = PyTuple_GET_SIZE(headers->sequence);

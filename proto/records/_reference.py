@@ -4,8 +4,9 @@ A record section is the bytes after a batch's header, decompressed; `format` des
 with what is left before it is used, and each way in which a section can be wrong is an `InvalidRecordError`.
 """
 
+import operator
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from crc32c import crc32c as _crc32c
@@ -177,12 +178,13 @@ class RecordAppender:
         timestamp_ms: int,
         key: Buffer | None = None,
         value: Buffer | None = None,
-        headers: Sequence[tuple[str, Buffer | None]] = (),
+        headers: Iterable[tuple[str, Buffer | None]] | None = (),
     ) -> int:
         """Add one record; return `size_bytes`. After an error the appender is as before.
 
         Raises `InvalidTimestampError` below -1, `RecordTooLargeError` only above what the format can express (2 GiB).
         """
+        timestamp_ms = operator.index(timestamp_ms)  # a float is an error
         self._commit(timestamp_ms, self.encode(timestamp_ms, key, value, _raw_headers(headers) if headers else ()))
         return HEADER_BYTES + len(self._section)
 
@@ -250,7 +252,8 @@ def _blob(data: Buffer | None) -> bytes:
     return b"%b%b" % (UNSIGNED[size << 1] if size < _SMALL else encode_zigzag(size), data)
 
 
-def _raw_headers(headers: Sequence[tuple[str, Buffer | None]]) -> list[tuple[bytes, Buffer | None]]:
+def _raw_headers(headers: Iterable[tuple[str, Buffer | None]]) -> list[tuple[bytes, Buffer | None]]:
+    headers = tuple(headers)
     for header in headers:
         if not isinstance(header, tuple) or len(header) != 2 or not isinstance(header[0], str):
             raise TypeError("a header is a tuple of str and bytes or None")

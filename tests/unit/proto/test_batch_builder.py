@@ -73,6 +73,15 @@ def test_append_takes_keywords(twin: Any) -> None:
         builder.append()
 
 
+def test_headers_may_be_any_iterable_or_none(twin: Any) -> None:
+    builder = twin.BatchBuilder()
+    builder.append(0, None, b"v", None)
+    builder.append(0, None, b"v", [])
+    builder.append(0, None, b"v", iter([("a", b"1"), ("b", None)]))
+    decoded = records.decode_batch(builder.build())
+    assert [record.headers for record in decoded] == [(), (), (("a", b"1"), ("b", None))]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -83,6 +92,7 @@ def test_append_takes_keywords(twin: Any) -> None:
         ((0, b"k", b"v", [("h",)]), TypeError),
         ((0, b"k", b"v", [("\ud800", b"v")]), UnicodeEncodeError),
         (("0", b"k", b"v"), TypeError),
+        ((1.0, b"k", b"v"), TypeError),
         ((-2, b"k", b"v"), InvalidTimestampError),
         (((1 << 63) - 1, b"k", b"v"), InvalidTimestampError),
         ((1 << 70, b"k", b"v"), InvalidTimestampError),
