@@ -6,12 +6,12 @@ the caller to decide.
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from kraftlog.logstore.filesystem import File
 from kraftlog.proto.errors import CorruptRecordError, KraftlogError
-from kraftlog.proto.records import HEADER_BYTES, BatchHeader, check_crc, read_header
-from kraftlog.proto.records.format import HEADER, LENGTH_OFFSET, MAGIC, MAGIC_OFFSET
+from kraftlog.proto.records import HEADER_BYTES, BatchHeader, backend, check_crc, read_header
+from kraftlog.proto.records.format import LENGTH_OFFSET, MAGIC, MAGIC_OFFSET
 
 _CHUNK_BYTES = 1 << 20  # one read of a scan; a larger batch is read whole
 _HEADER_CHUNK_BYTES = 1 << 16  # one read of a header walk; batches are skipped, not read
@@ -32,7 +32,7 @@ def unpack_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> 
     """The header of a v2 batch of which only the header need be present; None if these bytes are none."""
     if len(buffer) - position < HEADER_BYTES or buffer[position + MAGIC_OFFSET] != MAGIC:
         return None
-    header = BatchHeader(*HEADER.unpack_from(buffer, position))
+    header = cast(BatchHeader, backend.current.parse_header(BatchHeader, buffer, position))
     if header.batch_length < _MIN_BATCH_LENGTH or header.base_offset < 0 or header.last_offset_delta < 0:
         return None
     return header

@@ -334,8 +334,9 @@ class Log:
             active = self._segments[number]
             position = active.position_of(offset)
             batch_start = active.base_offset_at(position)
-            end_offset = offset if batch_start is None else min(offset, batch_start)
-            self._announce_end(min(self.flushed_end_offset, end_offset))
+            end_offset = offset if batch_start is None else max(min(offset, batch_start), self.log_start_offset)
+            _, data_end = active.end(before=position)  # not past it: the recorded end promises records
+            self._announce_end(min(self.flushed_end_offset, data_end))
             self._keep_segments(number + 1)
             active.unseal()
             active.truncate_to_position(position)
@@ -351,6 +352,7 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, offset)
             self._announce_end(0)
             self._keep_segments(0)
+            self._snapshots.remove_above(-1)
             self._segments = (Segment.create(self._fs, self.directory, offset, self.config.index_interval_bytes),)
             self.epochs.clear()
             self._finish_truncation(offset)
@@ -365,7 +367,6 @@ class Log:
                 f"{self.name}: cannot delete up to {offset}, the log ends at {self.log_end_offset}"
             )
         self.log_start_offset = offset
-        self.epochs.advance_start(offset)
         return True
 
     def _announce_end(self, flushed_end_offset: int) -> None:
@@ -392,11 +393,11 @@ class Log:
         self._segments = kept
 
     def _finish_truncation(self, end_offset: int) -> None:
+        self._snapshots.remove_above(end_offset)
         self._fs.fsync_dir(self.directory)
         self._active.file.fdatasync()
         self.log_end_offset = end_offset
         self.epochs.truncate_to(end_offset)
-        self._snapshots.remove_above(end_offset)
         start = self._snapshots.load_latest(end_offset, self.producers)
         for segment in self._segments[reading.segment_number(self._segments, start or 0) :]:
             replay_producers(self.producers, segment, max(start or 0, segment.base_offset))

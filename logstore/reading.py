@@ -47,7 +47,8 @@ def offset_for_time(segments: Segments, timestamp: int, start_offset: int) -> Re
 
 def max_timestamp(segments: Segments, start_offset: int) -> RecordPosition | None:
     """The first record that has the largest timestamp of all."""
-    largest = max((s.largest.timestamp for s in segments[segment_number(segments, start_offset) :]), default=-1)
+    later = segments[segment_number(segments, start_offset) :]
+    largest = max((segment.largest_timestamp_from(start_offset) for segment in later), default=-1)
     return offset_for_time(segments, largest, start_offset) if largest >= 0 else None
 
 

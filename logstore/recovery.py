@@ -63,17 +63,18 @@ def load_log(
     fs: FileSystem, directory: str, *, index_interval: int, recovery_point: int, log_start_offset: int, is_clean: bool
 ) -> LoadedLog:
     """Load the log in an existing directory. Raises `OSError`; damage is in the result."""
-    if recovery_point <= log_start_offset:
-        recovery_point = 0  # all that was synced has been deleted since: nothing can be missing
+    # Where records below the recovery point have all been deleted since, none of them can be missing.
+    required_end = recovery_point if recovery_point > log_start_offset else 0
     _remove_leftovers(fs, directory)
     segments = _find_segments(fs, directory, index_interval)
     snapshots = SnapshotStore(fs, directory)
     if not segments:
-        return _start_empty(fs, directory, snapshots, index_interval, recovery_point, log_start_offset)
+        return _start_empty(fs, directory, snapshots, index_interval, required_end, log_start_offset)
     loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
     loaded.epochs = _load_epochs(fs, directory, segments)
-    if not (is_clean and _load_clean(loaded, recovery_point)):
-        _Recovery(loaded, directory, recovery_point).run()
+    loaded.epochs.advance_start(segments[0].base_offset)
+    if not (is_clean and _load_clean(loaded, required_end)):
+        _Recovery(loaded, directory, recovery_point, required_end).run()
     snapshots.retain({segment.base_offset for segment in loaded.segments})
     return loaded
 
@@ -83,15 +84,15 @@ def _start_empty(
     directory: str,
     snapshots: SnapshotStore,
     index_interval: int,
-    recovery_point: int,
+    required_end: int,
     log_start_offset: int,
 ) -> LoadedLog:
-    snapshots.remove_above(log_start_offset)
+    snapshots.remove_above(-1)
     segment = Segment.create(fs, directory, log_start_offset, index_interval)
     fs.fsync_dir(directory)
     loaded = LoadedLog([segment], log_start_offset, snapshots)
-    if recovery_point > log_start_offset:
-        loaded.damage = _damage(segment, 0, log_start_offset, directory, f"offsets up to {recovery_point} were synced")
+    if required_end:
+        loaded.damage = _damage(segment, 0, log_start_offset, directory, f"offsets up to {required_end} were synced")
     return loaded
 
 
@@ -131,11 +132,11 @@ def _load_epochs(fs: FileSystem, directory: str, segments: list[Segment]) -> Lea
     return cache
 
 
-def _load_clean(loaded: LoadedLog, recovery_point: int) -> bool:
+def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
     """Take the files as a clean stop left them; False if they are not like that."""
     last = loaded.segments[-1]
     end_position, end_offset = last.end()
-    if end_position != last.size_bytes or end_offset < recovery_point:
+    if end_position != last.size_bytes or end_offset < required_end:
         logger.warning("%s is not as a clean stop leaves it: recovering the log", last.path(LOG_SUFFIX))
         return False
     loaded.log_end_offset = end_offset
@@ -166,31 +167,36 @@ def _damage(segment: Segment, position: int, offset: int, directory: str, reason
 class _Recovery:
     """One pass over the segments from the recovery point on. Invariant: `_end_offset` is where the valid log ends."""
 
-    def __init__(self, loaded: LoadedLog, directory: str, recovery_point: int) -> None:
+    def __init__(self, loaded: LoadedLog, directory: str, recovery_point: int, required_end: int) -> None:
         self._loaded = loaded
         self._directory = directory
         self._recovery_point = recovery_point
+        self._required_end = required_end
         self._end_offset = 0
 
     def run(self) -> None:
         loaded = self._loaded
-        first = max((n for n, s in enumerate(loaded.segments) if s.base_offset <= self._recovery_point), default=0)
+        # The segment that holds the last synced record: its data are safe, but it may have been sealed after that.
+        first = max((n for n, s in enumerate(loaded.segments) if s.base_offset < self._recovery_point), default=0)
         start_offset = self._end_offset = loaded.segments[first].base_offset
         loaded.epochs.truncate_to(start_offset)
         loaded.snapshots.remove_above(start_offset)
         _replay(loaded, loaded.snapshots.load_latest(start_offset, loaded.producers), loaded.segments[:first])
         for number in range(first, len(loaded.segments)):
-            if loaded.segments[number].base_offset != self._end_offset:
-                self._drop_from(number)
-                break
+            base_offset = loaded.segments[number].base_offset
+            if base_offset != self._end_offset:
+                if base_offset > self._recovery_point:
+                    self._drop_from(number)
+                    break
+                self._end_offset = base_offset  # a gap that was made on purpose, and recorded: `Log._jump_to`
             if number > first:
                 self._pass_boundary(loaded.segments[number - 1])
             if not self._recover(loaded.segments[number]):
                 del loaded.segments[number + 1 :]
                 break
         last = loaded.segments[-1]
-        if loaded.damage is None and self._end_offset < self._recovery_point:
-            self._mark_damaged(last, last.size_bytes, f"offsets up to {self._recovery_point} were synced")
+        if loaded.damage is None and self._end_offset < self._required_end:
+            self._mark_damaged(last, last.size_bytes, f"offsets up to {self._required_end} were synced")
         loaded.log_end_offset = self._end_offset
         loaded.needs_sync |= self._end_offset != self._recovery_point
 
@@ -216,8 +222,8 @@ class _Recovery:
         return end_position == size or self._cut_tail(segment, end_position, size)
 
     def _cut_tail(self, segment: Segment, position: int, size: int) -> bool:
-        if self._end_offset < self._recovery_point:
-            return self._mark_damaged(segment, position, f"offsets up to {self._recovery_point} were synced")
+        if self._end_offset < self._required_end:
+            return self._mark_damaged(segment, position, f"offsets up to {self._required_end} were synced")
         if not is_zero(segment.file, position, size):
             following = find_valid_batch(segment.file, position, size, self._end_offset)
             if following is not None:

@@ -224,6 +224,19 @@ class Segment:
                         return record.offset, record.timestamp, header.leader_epoch
         return None
 
+    def largest_timestamp_from(self, start_offset: int) -> int:
+        """Largest timestamp of the records from `start_offset` on; -1 if there is none."""
+        if start_offset <= self.base_offset:
+            return self.largest.timestamp
+        largest = NO_TIMESTAMP
+        for position, header, _ in self.batches(self.position_of(start_offset)):
+            if header.base_offset >= start_offset:
+                largest = max(largest, header.max_timestamp)
+            else:
+                records = decode_batch(self._read_batch(position), check=False)
+                largest = max((r.timestamp for r in records if r.offset >= start_offset), default=NO_TIMESTAMP)
+        return largest
+
     @property
     def largest(self) -> TimestampOffset:
         """Largest timestamp; its offset is the last one of the first batch that has it. (-1, base) when empty."""
@@ -236,11 +249,15 @@ class Segment:
             self._first_timestamp = header.max_timestamp if header else None
         return self._first_timestamp
 
-    def end(self) -> tuple[int, int]:
-        """(position, offset) after the last whole batch, found from the last index entry; (0, base) when empty."""
-        entry = self.indexes.offsets.lookup_position(self.size_bytes)
+    def end(self, before: int | None = None) -> tuple[int, int]:
+        """(position, offset) after the last whole batch below the position `before` (None: of all).
+
+        (0, base offset) if there is none.
+        """
+        limit = self.size_bytes if before is None else before
+        entry = self.indexes.offsets.lookup_position(limit - 1)
         end_position, end_offset = entry.position if entry else 0, self.base_offset
-        for position, header, _ in self.batches(end_position):
+        for position, header, _ in walk_headers(self.file, end_position, limit, with_control=False):
             end_position, end_offset = position + header.size_bytes, header.next_offset
         return end_position, end_offset
 
