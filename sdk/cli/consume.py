@@ -34,7 +34,7 @@ MAX_POLL_RECORDS = 5_000
 @click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these partitions.")
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at what was the end at the start.")
-@click.option("-f", "--print", "template", help="What to print of each record, as '%t-%p %o %k %v\\n'; see below.")
+@click.option("-f", "--print", "template", help="What to print of each record, as '%t-%p %o %k %v\\n'.")
 @bootstrap_option
 @client_options
 @format_option

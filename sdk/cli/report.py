@@ -37,6 +37,9 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         case BrokenPipeError():
             _silence_stdout()
             return ExitCode.BROKEN_PIPE
+        case click.exceptions.NoArgsIsHelpError():
+            print(error.format_message(), file=sys.stderr)
+            return ExitCode.USAGE
         case click.ClickException():
             return _print(_usage_line(error), ExitCode(error.exit_code), "", None, as_json)
         case CommandError():

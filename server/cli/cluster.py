@@ -41,7 +41,7 @@ def cluster() -> None:
     """Start, stop and look at a local cluster."""
 
 
-@cluster.command()
+@cluster.command(short_help="Format and start a local cluster.")
 @click.option("--nodes", type=click.IntRange(1, 99), default=1, show_default=True, help="How many nodes.")
 @dir_option
 @click.option("--host", help=f"Address to listen on; default: {DEFAULT_HOST}.")

@@ -131,6 +131,14 @@ def test_an_unknown_verb_gets_the_nearest_name(capsys: pytest.CaptureFixture[str
     assert "topic" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [[], ["topic"], ["cluster"]], ids=" ".join)
+def test_a_group_alone_shows_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("Usage: kraftctl")
+    assert captured.out == ""
+
+
 def test_a_broken_pipe_is_quiet() -> None:
     """`kraftctl ... | head` must end without a word."""
     script = "import sys\nfrom kraftlog.sdk.cli.main import run\nsys.exit(run(['explain', '19', '--format', 'json']))"
