@@ -9,7 +9,8 @@
  *     _codec_batch.h    batch headers
  *     _codec_record.h   Record, decode_records, decode_run
  *     _codec_validate.h validate_records
- *     _codec_arrow.h    to and from Arrow's buffers
+ *     _codec_arrow.h    records into Arrow's buffers
+ *     _codec_arrow_rows.h   rows of Arrow columns into batches
  *
  * One translation unit, because every call between the parts is worth inlining.
  */
@@ -17,6 +18,7 @@
 
 #include "_codec_append.h"
 #include "_codec_arrow.h"
+#include "_codec_arrow_rows.h"
 #include "_codec_batch.h"
 #include "_codec_crc.h"
 #include "_codec_record.h"

@@ -3,7 +3,6 @@
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +10,6 @@ from hypothesis import strategies as st
 from kraftlog.proto import broker_pb2, hotpath
 from kraftlog.proto.errors import InvalidRequestError
 from tests.property import strategies
-
-pytestmark = pytest.mark.timeout(3600)  # with the examples of `make test-deep`
 
 DECODERS: dict[type[Any], Any] = {
     hotpath.ProduceRequest: hotpath.decode_produce_request,

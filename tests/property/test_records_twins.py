@@ -21,7 +21,6 @@ try:
     C = backend.load("c")
 except ImportError:
     pytest.skip("the C twin is not built", allow_module_level=True)
-pytestmark = pytest.mark.timeout(3600)  # with the examples of `make test-deep`
 PYTHON = backend.load("python")
 FIELDS = (
     "topic",
