@@ -220,6 +220,8 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
                 if size > output.left:
                     raise InvalidRecordError(f"zstd frame of {size} bytes exceeds the limit of {limit}")
                 stop, bound = _zstd_frame_end(view, position)
+                if size > bound:
+                    raise InvalidRecordError(f"zstd frame claims {size} bytes, its blocks give at most {bound}")
                 room = max(min(bound, output.left), 1)
                 if bound > _ZSTD_KEPT_BYTES:
                     _per_thread.forget_decompressor()

@@ -93,7 +93,8 @@ def decode_records(
 ) -> list["Record"]:
     """The records from `min_offset` on of all complete batches in `buffer`, as fetch answers need it.
 
-    Control batches are skipped, and so are records before `min_offset`: a fetch may start inside a batch.
+    Control batches are skipped, and so are records before `min_offset`: a fetch may start inside a batch. The records
+    may keep `buffer` alive, as in `decode_batch`: copy what is to be kept long.
     """
     records, position = backend.current.decode_run(buffer, 0, min_offset, check, topic, partition, _TIMESTAMP_TYPES)
     while (header := next_header(buffer, position)) is not None:

@@ -196,6 +196,18 @@ def test_bombs_are_refused_within_bounded_memory(name: str, twin: Any) -> None:
     assert peak < 3 * limit
 
 
+def test_claim_beyond_what_the_blocks_can_hold_allocates_nothing() -> None:
+    """A tiny zstd frame that claims just less than the limit is refused from its block headers."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRecordError, match="its blocks give at most 1"):
+            compression.decompress(CompressionType.ZSTD, zstd_with_size(32 << 20))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+
+
 def test_unknown_codec_is_unsupported() -> None:
     for codec in (5, 7, 99):
         with pytest.raises(UnsupportedCompressionTypeError):
