@@ -56,9 +56,11 @@ class Event:
             _release(waiter)
 
     async def wait(self, timeout_ms: float | None = None) -> None:
-        """Wait for the next `notify` or until `timeout_ms` has passed."""
+        """Wait for the next `notify` or until `timeout_ms` has passed (None or infinite: no limit)."""
         if timeout_ms is not None and timeout_ms <= 0:
             return
+        if timeout_ms == float("inf"):
+            timeout_ms = None
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.add(waiter)

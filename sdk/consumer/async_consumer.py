@@ -146,6 +146,10 @@ class AsyncConsumer:
         """Read on from `offset`. What is buffered of the partition is dropped."""
         self._core.seek(partition, offset)
 
+    def stop_at(self, partition: TopicPartition, end_offset: int) -> None:
+        """Hand out nothing of a partition from `end_offset` on, until the next `seek`. Its `position` tells the end."""
+        self._core.stop_at(partition, end_offset)
+
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read from the first record on; no arguments: all assigned partitions."""
         self._core.seek_to(partitions, "earliest")

@@ -1,11 +1,19 @@
 """Fetched bytes that wait for `poll`: what of them a reader may see, as records or as Arrow. Pure."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.proto.errors import CorruptRecordError, InvalidRecordError, KraftlogError
+from kraftlog.proto.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KraftlogError,
+    UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
+)
 from kraftlog.proto.hotpath import AbortedTransaction
 from kraftlog.proto.records import ControlType, Record, decode_batch, decode_records, iter_headers, read_control_type
+from kraftlog.sdk.failures import again
 from kraftlog.sdk.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -15,9 +23,23 @@ if TYPE_CHECKING:
 
 
 class Chunk:
-    """Record batches of one partition from one fetch message, and how far they were handed out."""
+    """Record batches of one partition from one fetch message, and how far they were handed out.
 
-    __slots__ = ("_index", "_records", "aborted", "data", "next_offset", "size_bytes", "stream")
+    A damaged batch does not hide the good ones before it: they are handed out first, then the error is raised, again
+    and again, until the application seeks.
+    """
+
+    __slots__ = (
+        "_damage_offset",
+        "_end_offset",
+        "_error",
+        "_index",
+        "_pieces",
+        "_records",
+        "next_offset",
+        "size_bytes",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -25,14 +47,18 @@ class Chunk:
         next_offset: int,
         aborted: Sequence[AbortedTransaction],
         stream: "FetchStream | None" = None,
+        end_offset: int | None = None,
     ) -> None:
-        self.data = data
-        self.next_offset = next_offset
+        self.next_offset = next_offset if end_offset is None else min(next_offset, end_offset)
         """Where the reader goes on after this chunk, also if it holds nothing for it."""
-        self.aborted = aborted
         self.size_bytes = len(data)
         """Credit to return when the chunk is used up."""
         self.stream = stream
+        self._end_offset = end_offset
+        """Exclusive; None: hand out everything."""
+        self._pieces = visible(data, aborted)
+        self._error: KraftlogError | None = None
+        self._damage_offset = -1
         self._records: list[Record] | None = None
         self._index = 0
 
@@ -42,47 +68,86 @@ class Chunk:
         if records is None:
             records = self._records = self._decode(tp, position, check_crcs)
         start = self._index
-        if start == 0 and len(records) <= count:
-            self._index = len(records)
-            return records, True
-        taken = records[start : start + count]
+        taken = records if start == 0 and len(records) <= count else records[start : start + count]
         self._index = start + len(taken)
-        return taken, self._index >= len(records)
+        is_used_up = self._index >= len(records)
+        if is_used_up and self._error is not None:
+            if not taken:
+                raise again(self._error)
+            is_used_up = False
+        return taken, is_used_up
 
-    def to_arrow(
+    def take_arrow(
         self, tp: TopicPartition, position: int, columns: Sequence[str] | None, *, check_crcs: bool
-    ) -> "pyarrow.RecordBatch":
-        """Everything from `position` on, straight into Arrow buffers."""
+    ) -> "tuple[pyarrow.RecordBatch, bool]":
+        """Everything from `position` on, straight into Arrow buffers, and whether the chunk is used up."""
         from kraftlog.proto.records.arrow import decode_arrow
 
-        try:
+        def decode() -> "pyarrow.RecordBatch":
             return decode_arrow(
-                visible(self.data, self.aborted),
+                self._pieces,
                 topic=tp.topic,
                 partition=tp.partition,
                 min_offset=position,
+                end_offset=self._end_offset,
                 columns=columns,
                 check=check_crcs,
             )
-        except (CorruptRecordError, InvalidRecordError) as error:
-            raise _placed(error, tp, position) from error
+
+        if self._error is None:
+            try:
+                return decode(), True
+            except _DAMAGE:
+                self._cut_at_damage(tp, check_crcs)
+                self._records = None
+        error = self._error
+        assert error is not None
+        if not self._pieces or (self._records is not None and self._index >= len(self._records)):
+            raise again(error)
+        good = decode()
+        self._records, self._index = [], 0
+        return good, False
+
+    def position_after_good(self, position: int) -> int:
+        """Where the damage begins, once the good part was handed out."""
+        return max(position, self._damage_offset)
 
     def _decode(self, tp: TopicPartition, position: int, check_crcs: bool) -> list[Record]:
-        pieces = visible(self.data, self.aborted)
         try:
-            if len(pieces) == 1:
-                return _records(pieces[0], tp, position, check_crcs)
-            return [record for piece in pieces for record in _records(piece, tp, position, check_crcs)]
-        except (CorruptRecordError, InvalidRecordError) as error:
-            raise _placed(error, tp, position) from error
+            return self._all_records(tp, position, check_crcs)
+        except _DAMAGE:
+            self._cut_at_damage(tp, check_crcs)
+            return self._all_records(tp, position, check_crcs)
+
+    def _all_records(self, tp: TopicPartition, position: int, check_crcs: bool) -> list[Record]:
+        lists = [
+            decode_records(data, topic=tp.topic, partition=tp.partition, min_offset=position, check=check_crcs)
+            for data in self._pieces
+        ]
+        records = lists[0] if len(lists) == 1 else [record for records in lists for record in records]
+        if self._end_offset is not None and records and records[-1].offset >= self._end_offset:
+            del records[bisect_left(records, self._end_offset, key=lambda record: record.offset) :]
+        return records
+
+    def _cut_at_damage(self, tp: TopicPartition, check_crcs: bool) -> None:
+        """Keep the batches before the damaged one, and the error for after them."""
+        good: list[memoryview] = []
+        for data in self._pieces:
+            end = 0
+            offset: int | str = "an unknown offset"
+            try:
+                for end, header in iter_headers(data):
+                    offset = header.base_offset
+                    decode_batch(data, end, check=check_crcs)
+                    self._damage_offset = header.next_offset
+            except _DAMAGE as error:
+                self._error = type(error)(f"{tp} at offset {offset}: {error}; seek past it to go on")
+                self._pieces = [*good, data[:end]] if end else good
+                return
+            good.append(data)
 
 
-def _records(data: memoryview, tp: TopicPartition, position: int, check_crcs: bool) -> list[Record]:
-    return decode_records(data, topic=tp.topic, partition=tp.partition, min_offset=position, check=check_crcs)
-
-
-def _placed(error: KraftlogError, tp: TopicPartition, position: int) -> KraftlogError:
-    return type(error)(f"{tp} at offset {position}: {error}; seek past it to go on")
+_DAMAGE = (CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError, UnsupportedForMessageFormatError)
 
 
 def visible(data: memoryview, aborted: Sequence[AbortedTransaction]) -> list[memoryview]:

@@ -31,7 +31,7 @@ from kraftlog.sdk.consumer.chunks import Chunk
 from kraftlog.sdk.consumer.fetcher import Fetcher
 from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
 from kraftlog.sdk.consumer.membership import Change, ChangeKind, Membership
-from kraftlog.sdk.consumer.state import Batch, PartitionState, Subscriptions, Taker
+from kraftlog.sdk.consumer.state import ArrowBatch, Batch, PartitionState, Subscriptions, Taker
 from kraftlog.sdk.failures import again
 from kraftlog.sdk.group_client import GroupClient
 from kraftlog.sdk.metadata import Cluster, ClusterMetadata
@@ -236,20 +236,11 @@ class ConsumerCore:
 
     def take_arrow(self, max_bytes: int, columns: Sequence[str] | None) -> "list[pyarrow.RecordBatch]":
         """Whole chunks as Arrow, at least one, up to about `max_bytes`. For `next_step`; caller holds the lock."""
-        batches: list[pyarrow.RecordBatch] = []
-        size_bytes = 0
-        while size_bytes < max_bytes and (next_chunk := self.taker.take_chunk()) is not None:
-            state, chunk, start = next_chunk
-            batch = chunk.to_arrow(state.tp, start, columns, check_crcs=self.config.check_crcs)
-            self.taker.finish_chunk(state, chunk)
-            assert state.position is not None
-            self._in_hand.append((state, state.position))
-            if batch.num_rows:
-                batches.append(batch)
-                size_bytes += chunk.size_bytes
-        return batches
+        taken = self.taker.take_arrow(max_bytes, columns)
+        self._note_in_hand(taken)
+        return [batch for _, batch, _ in taken if batch.num_rows]
 
-    def _note_in_hand(self, batches: list[Batch]) -> None:
+    def _note_in_hand(self, batches: "Sequence[Batch | ArrowBatch]") -> None:
         for state, _, position in batches:
             self._in_hand.append((state, position))
 
@@ -467,7 +458,16 @@ class ConsumerCore:
         with self.lock:
             state = self.subscriptions.state(TopicPartition(*tp))
             self._forget_in_hand(state)
+            state.stop_offset = None
             self.fetcher.move(state, offset)
+        self._positions_changed()
+
+    def stop_at(self, tp: TopicPartition, end_offset: int) -> None:
+        """Fetch and hand out nothing from `end_offset` on. Called after `seek`, before the first poll."""
+        with self.lock:
+            state = self.subscriptions.state(TopicPartition(*tp))
+            state.stop_offset = end_offset
+            self.fetcher.move_to_position(state)
         self._positions_changed()
 
     def seek_to(self, partitions: Sequence[TopicPartition], reset_to: str) -> None:
@@ -552,6 +552,12 @@ class ConsumerCore:
             return
         async with self._commit_lock:
             await group.retrying(lambda limit_ms: self._commit_once(group, offsets, limit_ms), timeout_ms=timeout_ms)
+            with self.lock:
+                for tp, offset in offsets.items():
+                    state = self.subscriptions.partitions.get(tp)
+                    if state is not None:  # so that an auto commit does not bring an older offset back
+                        state.done = max(offset.offset, -1 if state.done is None else state.done)
+                        self._auto_committed[tp] = offset.offset
 
     async def _commit_once(
         self, group: GroupClient, offsets: Mapping[TopicPartition, OffsetAndMetadata], limit_ms: float
@@ -601,9 +607,6 @@ class ConsumerCore:
             await self._commit(offsets, timeout_ms)
         except KraftlogError as error:
             log.warning("auto commit of %d partition(s) failed: %s", len(offsets), error)
-            return
-        with self.lock:
-            self._auto_committed |= {tp: offset.offset for tp, offset in offsets.items()}
 
     async def _commit_before_revocation(self) -> None:
         if self.config.enable_auto_commit and self.group is not None:
@@ -689,13 +692,10 @@ class ConsumerCore:
     async def _keep_fresh(self) -> None:
         """Fetch metadata by age, and topics that do not exist yet more often."""
         while not self.is_closed:
-            age_ms = self.config.metadata_max_age_ms
-            await sleep_ms(min(age_ms, UNKNOWN_TOPIC_GRACE_MS / 4) if self._unknown_since_ms else age_ms)
-            if self._unknown_since_ms:
+            await sleep_ms(min(self.config.metadata_max_age_ms, UNKNOWN_TOPIC_GRACE_MS / 4))
+            if self._unknown_since_ms or self.cluster.is_stale(self._clock.monotonic_ms()):
                 self.cluster.refresh_soon()
                 self.event.notify()
-            elif self.cluster.is_stale(self._clock.monotonic_ms()):
-                self.cluster.refresh_soon()
 
 
 class Cursor:

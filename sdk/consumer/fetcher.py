@@ -145,6 +145,7 @@ class Fetcher:
                 max_bytes=self._config.max_partition_fetch_bytes,
                 current_leader_epoch=known.leader_epoch if known is not None else -1,
                 last_fetched_epoch=-1,
+                end_offset=state.stop_offset or 0,
             )
         )
 
@@ -217,7 +218,9 @@ class Fetcher:
             state.fetch_offset = chunk.next_offset
             data = chunk.records
             assert isinstance(data, memoryview)
-            self._subscriptions.add_chunk(state, Chunk(data, chunk.next_offset, chunk.aborted_transactions, stream))
+            self._subscriptions.add_chunk(
+                state, Chunk(data, chunk.next_offset, chunk.aborted_transactions, stream, state.stop_offset)
+            )
         else:
             stream.return_credit(len(chunk.records))
 

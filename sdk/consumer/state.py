@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kraftlog.proto.errors import IllegalStateError, KraftlogError
@@ -11,6 +11,8 @@ from kraftlog.sdk.consumer.chunks import Chunk
 from kraftlog.sdk.types import TopicPartition
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from kraftlog.sdk.consumer.fetch_stream import FetchStream
 
 
@@ -36,6 +38,7 @@ class PartitionState:
         "position",
         "reset_to",
         "retry_at_ms",
+        "stop_offset",
         "stream",
         "tp",
     )
@@ -59,6 +62,8 @@ class PartitionState:
         self.retry_at_ms = 0.0
         self.error: KraftlogError | None = None
         """A failure for `poll` to raise or to act on, once the buffer before it is used up."""
+        self.stop_offset: int | None = None
+        """Nothing from here on is fetched or handed out; None: no such end."""
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.log_start_offset: int | None = None
@@ -67,7 +72,9 @@ class PartitionState:
 
     @property
     def is_fetchable(self) -> bool:
-        return self.position is not None and not self.is_paused and self.error is None
+        if self.position is None or self.is_paused or self.error is not None:
+            return False
+        return self.stop_offset is None or self.fetch_offset < self.stop_offset
 
 
 class Subscriptions:
@@ -139,6 +146,7 @@ class Subscriptions:
 
 Batch = tuple[PartitionState, list[Record], int]
 """(partition, records, the position after them)"""
+ArrowBatch = tuple[PartitionState, "pyarrow.RecordBatch", int]
 
 
 class Taker:
@@ -159,7 +167,13 @@ class Taker:
         while left > 0 and turns > 0 and filled:
             turns -= 1
             tp, state = next(iter(filled.items()))
-            records = self._take_from(state, left)
+            try:
+                records = self._take_from(state, left)
+            except KraftlogError:
+                filled.move_to_end(tp)
+                if batches:
+                    break  # the error comes when this partition is next in turn
+                raise
             if records:
                 left -= len(records)
                 assert state.position is not None
@@ -175,7 +189,14 @@ class Taker:
         while state.buffer and len(taken) < count:
             chunk = state.buffer[0]
             assert state.position is not None
-            records, is_used_up = chunk.take(state.tp, state.position, count - len(taken), check_crcs=self._check_crcs)
+            try:
+                records, is_used_up = chunk.take(
+                    state.tp, state.position, count - len(taken), check_crcs=self._check_crcs
+                )
+            except KraftlogError:
+                if taken:
+                    break  # raised by the next take
+                raise
             if is_used_up:
                 state.position = chunk.next_offset
                 state.buffer.popleft()
@@ -187,23 +208,30 @@ class Taker:
             taken = taken + records if taken else records
         return taken
 
-    def take_chunk(self) -> tuple[PartitionState, Chunk, int] | None:
-        """A whole chunk of the next partition in turn, with the position to start from in it."""
+    def take_arrow(self, max_bytes: int, columns: Sequence[str] | None) -> "list[ArrowBatch]":
+        """Whole chunks, at least one if there is any, up to about `max_bytes`; partitions take turns."""
+        batches: list[ArrowBatch] = []
+        size_bytes = 0
         filled = self._subscriptions.filled
-        if not filled:
-            return None
-        state = next(iter(filled.values()))
-        chunk = state.buffer[0]
-        start = state.position
-        assert start is not None
-        return state, chunk, start
-
-    def finish_chunk(self, state: PartitionState, chunk: Chunk) -> None:
-        """The chunk of `take_chunk` was handed out."""
-        state.position = chunk.next_offset
-        state.buffer.popleft()
-        self.used_up.append(chunk)
-        if state.buffer:
-            self._subscriptions.filled.move_to_end(state.tp)
-        else:
-            del self._subscriptions.filled[state.tp]
+        while size_bytes < max_bytes and filled:
+            tp, state = next(iter(filled.items()))
+            chunk = state.buffer[0]
+            assert state.position is not None
+            filled.move_to_end(tp)
+            try:
+                batch, is_used_up = chunk.take_arrow(tp, state.position, columns, check_crcs=self._check_crcs)
+            except KraftlogError:
+                if batches:
+                    break  # raised by the next take
+                raise
+            if is_used_up:
+                state.position = chunk.next_offset
+                state.buffer.popleft()
+                self.used_up.append(chunk)
+                if not state.buffer:
+                    del filled[tp]
+            else:  # the good part of a damaged chunk
+                state.position = chunk.position_after_good(state.position)
+            batches.append((state, batch, state.position))
+            size_bytes += chunk.size_bytes
+        return batches

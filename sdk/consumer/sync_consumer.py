@@ -174,6 +174,10 @@ class Consumer:
         """Read on from `offset`. What is buffered of the partition is dropped."""
         self._do(lambda: self._core.seek(partition, offset))
 
+    def stop_at(self, partition: TopicPartition, end_offset: int) -> None:
+        """Hand out nothing of a partition from `end_offset` on, until the next `seek`. Its `position` tells the end."""
+        self._do(lambda: self._core.stop_at(partition, end_offset))
+
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Read from the first record on; no arguments: all assigned partitions."""
         self._do(lambda: self._core.seek_to(partitions, "earliest"))

@@ -258,6 +258,7 @@ class Accumulator:
         """Go on in a new epoch; with the last one used up a new producer id is needed."""
         if self.producer_epoch >= MAX_PRODUCER_EPOCH:
             self.producer_id = self.producer_epoch = -1
+            self._wake()
         else:
             self.producer_epoch += 1
 

@@ -152,6 +152,8 @@ class AsyncProducer:
 
         Raises what failed and nobody has read. May be repeated and called from several tasks.
         """
+        if self._closing is not None and self._closing.done():
+            return
         if self._closing is None:
             limit = CLOSE_TIMEOUT_S if timeout is None else timeout
             self._closing = asyncio.get_running_loop().create_task(self._close(limit), name="producer close")

@@ -41,6 +41,8 @@ from kraftlog.proto.records import decode_records, read_header, rewrite_header, 
 from kraftlog.proto.seams import Payload
 
 MASK = 0x7FFF_FFFF
+LOSE_CONNECTION = -1000
+"""What `on_produce` answers to break the stream."""
 
 
 @dataclass
@@ -62,7 +64,8 @@ class FakePartition:
     end_offset: int = 0
     stable_end: int | None = None
     """Where read_committed fetches end; None: at the end."""
-    aborted: list[AbortedTransaction] = field(default_factory=list)
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    """(producer id, first offset, offset of the abort marker)"""
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
     error_code: int = 0
 
@@ -308,7 +311,7 @@ class FakeCluster:
 
     def _hook(self, when: str, p: FakePartition, records: bytes, stream: "FakeStream") -> int:
         code = self.on_produce(when, p, records) if self.on_produce is not None else None
-        if code == -1000:
+        if code == LOSE_CONNECTION:
             stream.lose(NetworkError("the connection was lost"))
             raise asyncio.CancelledError
         return code or 0
@@ -637,10 +640,10 @@ class _FetchSession:
         message = decode_fetch_control(data)
         if message.params is not None:
             self.read_committed = message.params.isolation_level == 1
-        for position in message.set:
-            self.positions[position.topic, position.partition] = position
         for tp in message.forget:
             self.positions.pop((tp.topic, tp.partition), None)
+        for position in message.set:
+            self.positions[position.topic, position.partition] = position
         self.credit += message.credit_bytes
 
     async def send_available(self) -> bool:
@@ -684,7 +687,11 @@ class _FetchSession:
         chunk.high_watermark, chunk.last_stable_offset = p.end_offset, end
         chunk.log_start_offset = p.start_offset
         if self.read_committed:
-            chunk.aborted_transactions = [a for a in p.aborted if a.first_offset < chunk.next_offset]
+            chunk.aborted_transactions = [
+                AbortedTransaction(producer_id, first)
+                for producer_id, first, last in p.aborted
+                if first < chunk.next_offset and last >= position.fetch_offset
+            ]
         return chunk
 
 
