@@ -10,6 +10,7 @@ import argparse
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,7 +93,7 @@ def measures(builder_class: Any, value_size: int) -> dict[str, tuple[Callable[[]
     for codec, (filled,) in compressed.items():
         packed = filled.build()
         work[f"build {codec.label}"] = (filled.build, count)
-        work[f"decode {codec.label}"] = (lambda packed=packed: records.decode_records(packed), count)
+        work[f"decode {codec.label}"] = (partial(records.decode_records, packed), count)
     return work
 
 
@@ -109,13 +110,18 @@ def codec_table(runs: int) -> None:
     for size in sizes:
         for twin in names:
             backend.current = twin.codec
-            arrow.BatchBuilder = twin.builder  # type: ignore[misc] # the twin under test
+            arrow.BatchBuilder = twin.builder  # the twin under test
             for name, (work, count) in measures(twin.builder, size).items():
                 columns.setdefault(name, []).append(best(work, runs) / count * 1e6)
     heads = [f"{size} B {twin.codec.NAME}" for size in sizes for twin in names]
     print(f"\n| us a record | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}")
     for name, figures in columns.items():
         print(f"| {name} | {' | '.join(f'{figure:.3f}' for figure in figures)} |")
+
+
+def repeat(work: Callable[[Any], Any], argument: Any) -> None:
+    for _ in range(1000):
+        work(argument)
 
 
 def hotpath_table(runs: int) -> None:
@@ -128,8 +134,8 @@ def hotpath_table(runs: int) -> None:
             partitions=[hotpath.PartitionRecords("orders", index, bytes(size)) for index in range(partitions)],
         )
         data = b"".join(hotpath.encode(request))
-        encode = best(lambda request=request: [hotpath.encode(request) for _ in range(1000)], runs)  # type: ignore[misc]
-        decode = best(lambda data=data: [hotpath.decode_produce_request(data) for _ in range(1000)], runs)  # type: ignore[misc]
+        encode = best(partial(repeat, hotpath.encode, request), runs)
+        decode = best(partial(repeat, hotpath.decode_produce_request, data), runs)
         print(f"| produce, {partitions} x {size} B | {encode * 1000:.1f} | {decode * 1000:.1f} |")
 
 

@@ -1,20 +1,20 @@
 """Both twins of the record codec: a test that takes `twin` runs once on each."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kraftlog.proto.records import arrow, backend, builder, control
 
 
-def builder_class(codec: backend.Codec) -> type[builder.PythonBatchBuilder]:
+def builder_class(codec: backend.Codec) -> Any:
     """The `BatchBuilder` of one twin."""
     return type("BatchBuilder", (builder._Batching, codec.RecordAppender), {})
 
 
 @pytest.fixture(params=["python", "c"])
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The active twin, as a namespace of its codec and its BatchBuilder."""
     try:
         codec = backend.load(request.param)

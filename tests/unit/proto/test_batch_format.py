@@ -187,7 +187,8 @@ def test_headers_are_read_from_any_buffer(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(whole)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        for buffer in (whole, bytearray(whole), memoryview(whole), mapped):
+        buffers: list[Any] = [whole, bytearray(whole), memoryview(whole), mapped]
+        for buffer in buffers:
             it = records.read_header(buffer)
             records.check_crc(buffer, 0, it)
             assert it == records.read_header(whole)

@@ -134,7 +134,7 @@ def test_records_of_a_mapped_file_hold_the_mapping(tmp_path: Path, twin: Any) ->
     path = tmp_path / "segment"
     path.write_bytes(batch(twin, 0, 3))
     with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     kept = records.decode_records(mapped)
     assert [record.value for record in kept] == [b"v0", b"v1", b"v2"]
     if twin.name == "c":
