@@ -58,8 +58,8 @@ def _find(text: str) -> ErrorCode:
     if wanted in names:
         return names[wanted]
     numbers = {str(int(code)): code for code in names.values()}
-    if wanted in numbers:
-        return numbers[wanted]
+    if text.strip() in numbers:
+        return numbers[text.strip()]
     near = difflib.get_close_matches(wanted, [code.name for code in names.values()], n=1)
     hint = f": did you mean {near[0]}?" if near else ""
     raise CommandError(f"there is no error code {text!r}{hint}", exit_code=ExitCode.NOT_FOUND)

@@ -1,5 +1,6 @@
 """A click group that knows its commands by name and loads a command's module only to run it."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -34,6 +35,14 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command), entry.target
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.entries and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.entries, n=1)
+            ctx.fail(f"no command {args[0]!r}" + (f": did you mean {near[0]!r}?" if near else "."))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -101,8 +101,13 @@ def compile_format(text: str) -> Piece:
 
 
 def to_json(record: PrintableRecord) -> bytes:
-    """One line. Keys and values that are not UTF-8 come as `key_base64` and `value_base64`."""
-    document: dict[str, Any] = {
+    """`to_document` on one line."""
+    return json.dumps(to_document(record), ensure_ascii=False).encode() + b"\n"
+
+
+def to_document(record: PrintableRecord) -> dict[str, Any]:
+    """A record as JSON types. Keys and values that are not UTF-8 come as `key_base64` and `value_base64`."""
+    return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -111,7 +116,6 @@ def to_json(record: PrintableRecord) -> bytes:
         **_bytes_field("value", record.value),
         "headers": [{"name": name, **_bytes_field("value", value)} for name, value in record.headers],
     }
-    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
 
 
 def _bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
