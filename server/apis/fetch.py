@@ -29,6 +29,7 @@ from kraftlog.server.apis.fetch_session import (
     StreamPosition,
 )
 from kraftlog.server.apis.lifecycle import Lifecycle
+from kraftlog.server.apis.limits import check_entries
 
 MAX_WARMED = 16  # partitions of a unary fetch that are read ahead; more do not fit in a message of usual size
 MAX_WAIT_MS = 300_000  # a longer poll would outlive every proxy on the way; the client polls again
@@ -116,6 +117,7 @@ class FetchHandler:
 
 def check_fetch(request: FetchRequest) -> None:
     """Raise `InvalidRequestError` for parameters that make no sense."""
+    check_entries("positions", request.partitions)
     if request.max_wait_ms > MAX_WAIT_MS:
         raise InvalidRequestError(f"max_wait_ms={request.max_wait_ms} exceeds the maximum {MAX_WAIT_MS}")
     if request.isolation_level not in (0, READ_COMMITTED):

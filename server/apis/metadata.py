@@ -1,6 +1,6 @@
 """Metadata: which brokers there are, and which topics and partitions they lead."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from kraftlog.kraft.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from kraftlog.proto.broker_pb2 import BrokerInfo, MetadataRequest, MetadataResponse, PartitionInfo, TopicInfo
@@ -9,6 +9,7 @@ from kraftlog.proto.names import display, is_internal_topic, validate_topic_name
 from kraftlog.proto.records import TimestampType
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.replica_manager import ReplicaManager
+from kraftlog.server.apis.limits import check_entries
 from kraftlog.server.apis.quorum import Quorum
 
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
@@ -36,15 +37,8 @@ class MetadataHandler:
 
     async def metadata(self, request: MetadataRequest, context: CallContext) -> MetadataResponse:
         """Errors are codes in the topics. The order of topics is that of the request, or by name for all."""
-        failures: dict[str, KraftlogError] = {}
-        if self._create_topic is not None and request.allow_auto_topic_creation:
-            for name in dict.fromkeys(request.topics):
-                if name not in self._replicas.image.topics:
-                    try:
-                        validate_topic_name(name)
-                        await self._create_topic(name)
-                    except KraftlogError as error:
-                        failures[name] = error
+        check_entries("topics", request.topics)
+        failures = await self._create_missing(request.topics) if request.allow_auto_topic_creation else {}
         image = self._replicas.image
         leader_id = self._quorum.leader_id
         names = list(image.topics) if request.all_topics else list(dict.fromkeys(request.topics))
@@ -55,6 +49,21 @@ class MetadataHandler:
             topics=[self._topic(name, image, failures) for name in names],
             metadata_offset=image.offset,
         )
+
+    async def _create_missing(self, names: Iterable[str]) -> dict[str, KraftlogError]:
+        """Create topics on first use, if this broker does; returns what could not be created. The cluster's own topics
+        are made only by those who need them."""
+        failures: dict[str, KraftlogError] = {}
+        if self._create_topic is None:
+            return failures
+        for name in dict.fromkeys(names):
+            if name not in self._replicas.image.topics and not is_internal_topic(name):
+                try:
+                    validate_topic_name(name)
+                    await self._create_topic(name)
+                except KraftlogError as error:
+                    failures[name] = error
+        return failures
 
     def _topic(self, name: str, image: MetadataImage, failures: dict[str, KraftlogError]) -> TopicInfo:
         topic = image.topics.get(name)

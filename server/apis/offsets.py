@@ -6,6 +6,7 @@ from kraftlog.proto.seams import CallContext
 from kraftlog.replication.partition import Partition
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.fetch_session import READ_COMMITTED
+from kraftlog.server.apis.limits import check_entries
 
 LATEST = -1
 EARLIEST = -2
@@ -21,6 +22,7 @@ class ListOffsetsHandler:
 
     async def list_offsets(self, request: ListOffsetsRequest, context: CallContext) -> ListOffsetsResponse:
         """One result a partition, in the order of the request; errors are codes in the results."""
+        check_entries("partitions", request.partitions)
         read_committed = request.isolation_level == READ_COMMITTED
         return ListOffsetsResponse(partitions=[self._result(asked, read_committed) for asked in request.partitions])
 

@@ -39,6 +39,7 @@ from kraftlog.replication.delayed import PendingWrite
 from kraftlog.replication.partition import ACKS_NONE, Durability, check_acks
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.lifecycle import Lifecycle
+from kraftlog.server.apis.limits import check_entries
 
 WINDOW_BYTES = 64 << 20  # the stream's initial credit, as broker.proto says
 INLINE_VALIDATION_BYTES = 64 << 10  # below it, checking costs less than a trip through the executor
@@ -89,6 +90,7 @@ class ProduceHandler:
     def validate_inline(self, request: ProduceRequest) -> list[Verdict] | None:
         """The verdicts, or None if the request is so large that the executor should find them."""
         check_acks(request.acks)
+        check_entries("partitions", request.partitions)
         if request.transactional_id:
             raise UnsupportedVersionError("transactional producing is not available on this broker")
         if sum(len(_buffer(part.records)) for part in request.partitions) > INLINE_VALIDATION_BYTES:

@@ -125,12 +125,18 @@ async def test_a_stop_answers_those_who_wait(tmp_path: Path) -> None:
 
 async def test_topics_are_created_on_first_use_only_if_told(tmp_path: Path) -> None:
     """auto.create.topics.enable is off by default: a misspelt name makes no topic."""
-    request = broker_pb2.MetadataRequest(topics=["orders", "a/b"], allow_auto_topic_creation=True)
+    internal = ["__consumer_offsets", "__cluster_metadata"]
+    request = broker_pb2.MetadataRequest(topics=["orders", "a/b", *internal], allow_auto_topic_creation=True)
     for enabled, code in (("false", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("true", ErrorCode.NONE)):
         more = {"auto.create.topics.enable": enabled, "num.partitions": "3"}
         async with running_node(tmp_path / enabled, more) as node, client_of(node) as client:
             response = await client.call("Broker/Metadata", request, broker_pb2.MetadataResponse)
-            assert [topic.error_code for topic in response.topics] == [code, ErrorCode.INVALID_TOPIC_EXCEPTION]
+            assert [topic.error_code for topic in response.topics] == [
+                code,
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ]
             assert len(response.topics[0].partitions) == (3 if enabled == "true" else 0)
 
 
@@ -356,6 +362,9 @@ async def test_a_bad_request_is_refused_and_a_good_one_follows(tmp_path: Path) -
         with pytest.raises(KraftlogError) as caught:
             await client.produce(request)
         assert caught.value.code == ErrorCode.INVALID_REQUIRED_ACKS
+        flood = hotpath.ProduceRequest(acks=1, partitions=[hotpath.PartitionRecords("orders", 0)] * 10_001)
+        with pytest.raises(KraftlogError, match="10001 partitions in one request exceed the limit"):
+            await client.produce(flood)
         for name in ("..", "a/b", "", "x" * 250, "__consumer_offsets"):
             created = await client.create_topic(name)
             assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
