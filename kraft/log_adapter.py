@@ -23,7 +23,7 @@ from typing import Protocol
 from kraftlog.kraft.raft import NO_DIRECTORY, Entry, HardState, ReplicaKey, Voters
 from kraftlog.kraft.records import entry_of
 from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file
-from kraftlog.proto.errors import IllegalStateError, InconsistentClusterIdError, StorageError
+from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, InconsistentClusterIdError, StorageError
 from kraftlog.proto.records import iter_headers
 from kraftlog.proto.seams import Buffer
 
@@ -55,6 +55,11 @@ class BatchLog(Protocol):
 
     @property
     def directory(self) -> str: ...
+
+    @property
+    def damage(self) -> CorruptRecordError | None:
+        """Why the log cannot be trusted, if recovery found that out."""
+        ...
 
     @property
     def log_start_offset(self) -> int: ...
@@ -95,7 +100,13 @@ class MetadataLog:
     # --- loading ------------------------------------------------------------------------------------------------
 
     def load(self) -> LoadedState:
-        """Everything that an earlier process of this node has made durable. Blocks."""
+        """Everything that an earlier process of this node has made durable. Blocks.
+
+        A damaged log is refused: what it lacks may have been counted towards a commit, and a voter that forgot it
+        could elect a leader without it.
+        """
+        if self._log.damage is not None:
+            raise self._log.damage
         if self._log.log_start_offset != 0:
             raise StorageError(
                 f"{self._log.directory}: the metadata log starts at offset {self._log.log_start_offset},"
@@ -167,7 +178,7 @@ class MetadataLog:
             raise StorageError(f"{self._state_path}: {error}") from error
 
     def truncate_to(self, last_offset: int) -> None:
-        """Cut every batch after `last_offset`."""
+        """Cut every batch after `last_offset`; durable on return. Blocks."""
         self._log.truncate_to(last_offset + 1)
 
     def append(self, entries: Sequence[Entry]) -> None:

@@ -21,7 +21,9 @@ class QuorumStorage(Protocol):
         """Durable on return. Blocks."""
         ...
 
-    def truncate_to(self, last_offset: int) -> None: ...
+    def truncate_to(self, last_offset: int) -> None:
+        """Cut what follows; durable on return. Blocks."""
+        ...
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Write, not yet durable."""
@@ -85,8 +87,7 @@ class QuorumDriver:
         if ready.snapshot is not None:
             raise IllegalStateError("a snapshot was received, which this node cannot store")
         if ready.truncate_to is not None:
-            self._storage.truncate_to(ready.truncate_to)
+            await self._executor.run(partial(self._storage.truncate_to, ready.truncate_to))
         if ready.entries:
             self._storage.append(ready.entries)
-        if ready.entries or ready.truncate_to is not None:
             await self._executor.run(self._storage.flush)

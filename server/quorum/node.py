@@ -161,10 +161,11 @@ class QuorumNode:
     async def _run(self, driver: QuorumDriver) -> None:
         try:
             await driver.run()
-        except BaseException as error:
+        except Exception as error:
             self._fail(error)
-            if not isinstance(error, Exception):
-                raise
+        except BaseException as error:  # the loop is going down
+            self._fail(error)
+            raise
         finally:
             self._ended.set()
 
@@ -381,12 +382,9 @@ class QuorumNode:
         now = self._clock.monotonic_ms()
         deadline = self._controller.poll(now_ms=now, wall_ms=self._clock.wall_ms())
         if deadline is not None:
-            self._schedule("poll", deadline - now, self._poll)
-
-    def _poll(self) -> None:
-        self._schedule_poll()
+            self._schedule("poll", deadline - now, self._schedule_poll)
         if self._driver is not None:
-            self._driver.wake()
+            self._driver.wake()  # it may have fenced somebody
 
     def _schedule(self, name: str, delay_ms: float, work: Callable[[], None]) -> None:
         if name in self._timers:

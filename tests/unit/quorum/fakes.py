@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kraftlog.proto.errors import CorruptRecordError
 from kraftlog.proto.records import iter_headers
 from kraftlog.proto.seams import Buffer
 
@@ -23,6 +24,7 @@ class FakeLog:
     def __init__(self, directory: str = "/data/__cluster_metadata-0") -> None:
         self.directory = directory
         self.log_start_offset = 0
+        self.damage: CorruptRecordError | None = None
         self.batches: list[tuple[int, int, bytes]] = []  # base offset, next offset, bytes
         self.flushed: list[tuple[int, int, bytes]] = []
         self.flush_error: Exception | None = None
@@ -77,11 +79,13 @@ class GateExecutor:
 
     def __init__(self) -> None:
         self.gate: asyncio.Event | None = None
-        self.waiting = 0
+        self.entered = asyncio.Event()
         self.runs = 0
 
     def hold(self) -> None:
+        """Let the next work wait; `entered` is set when it does."""
         self.gate = asyncio.Event()
+        self.entered.clear()
 
     def let_go(self) -> None:
         assert self.gate is not None
@@ -90,9 +94,8 @@ class GateExecutor:
 
     async def run(self, work: Callable[[], T]) -> T:
         if self.gate is not None:
-            self.waiting += 1
+            self.entered.set()
             await self.gate.wait()
-            self.waiting -= 1
         self.runs += 1
         return work()
 

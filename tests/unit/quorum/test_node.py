@@ -146,8 +146,7 @@ async def test_proposals_during_an_fsync_share_the_next_one() -> None:
     first = asyncio.ensure_future(
         node.create_topics(new_topics(NewTopic(name="t0", num_partitions=1, replication_factor=1)))
     )
-    while not host.executor.waiting:
-        await asyncio.sleep(0)
+    await host.executor.entered.wait()
     later = [
         asyncio.ensure_future(
             node.create_topics(new_topics(NewTopic(name=f"t{n}", num_partitions=1, replication_factor=1)))
@@ -200,8 +199,7 @@ async def test_stop_fails_what_waits_and_what_follows() -> None:
     late = asyncio.ensure_future(
         node.create_topics(new_topics(NewTopic(name="b", num_partitions=1, replication_factor=1)))
     )
-    while not host.executor.waiting:
-        await asyncio.sleep(0)
+    await host.executor.entered.wait()
     stopping = asyncio.ensure_future(node.stop())
     await asyncio.sleep(0)
     host.executor.let_go()
