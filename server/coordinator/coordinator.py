@@ -10,6 +10,7 @@ again whose assignment is about to be loaded.
 """
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable
 
@@ -48,6 +49,9 @@ from kraftlog.server.coordinator.records import (
 from kraftlog.server.coordinator.runtime import CoordinatorLog
 from kraftlog.server.coordinator.shard import GroupView, Refusal
 
+logger = logging.getLogger(__name__)
+
+MAX_LOAD_BACKOFF_MS = 30_000  # a log that cannot be read is tried again at least this often
 PartitionExists = Callable[[str, int], bool]
 
 
@@ -131,7 +135,7 @@ class GroupCoordinator:
         """The partition of `__consumer_offsets` whose leader coordinates `group_id`."""
         return partition_for(group_id, self._partition_count)
 
-    def _begin_load(self, partition: int, leader_epoch: int, *, delay_ms: int = 0) -> None:
+    def _begin_load(self, partition: int, leader_epoch: int, *, delay_ms: int = 0, cause: str = "") -> None:
         held = GroupPartition(
             partition,
             leader_epoch,
@@ -139,27 +143,30 @@ class GroupCoordinator:
             log=self._log,
             clock=self._clock,
             on_failed=self._reload,
+            cause=cause,
         )
         self._partitions[partition] = held
-        task = asyncio.get_running_loop().create_task(self._load(held, delay_ms))
-        self._loads[partition] = task
+        self._loads[partition] = asyncio.get_running_loop().create_task(self._load(held, delay_ms))
 
     async def _load(self, held: GroupPartition, delay_ms: int) -> None:
-        if delay_ms:
-            await asyncio.sleep(delay_ms / 1000)
+        await asyncio.sleep(delay_ms / 1000)
         try:
             await held.load()
         except KraftlogError as error:
-            del self._loads[held.partition]
             held.close(moved(held.partition, error))
-            self._reload(held, error)
-        else:
-            del self._loads[held.partition]
+            self._reload(held, error, delay_ms)
+        finally:
+            if self._loads.get(held.partition) is asyncio.current_task():
+                del self._loads[held.partition]
 
-    def _reload(self, failed: GroupPartition, error: KraftlogError) -> None:
+    def _reload(self, failed: GroupPartition, error: KraftlogError, delayed_ms: int = 0) -> None:
         """The log failed under us. If we still lead when the pause is over, build the state again from the log."""
         if self._partitions.get(failed.partition) is failed:
-            self._begin_load(failed.partition, failed.leader_epoch, delay_ms=self._config.load_retry_backoff_ms)
+            least_ms = self._config.load_retry_backoff_ms
+            delay_ms = min(max(2 * delayed_ms, least_ms), max(MAX_LOAD_BACKOFF_MS, least_ms))
+            level = logging.INFO if error.refresh_metadata else logging.WARNING  # a fenced leader is nothing unusual
+            logger.log(level, "%s: loading again in %d ms: %s", failed, delay_ms, error)
+            self._begin_load(failed.partition, failed.leader_epoch, delay_ms=delay_ms, cause=str(error))
 
     def _arm_retention(self) -> None:
         delay_seconds = self._config.offsets_retention_check_interval_ms / 1000

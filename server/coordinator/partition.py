@@ -65,14 +65,17 @@ class GroupPartition:
         log: CoordinatorLog,
         clock: Clock,
         on_failed: Callable[["GroupPartition", KraftlogError], None],
+        cause: str = "",
     ) -> None:
-        """`on_failed` is called at most once, when the log failed this object while the node still leads."""
+        """`on_failed` is called at most once, when the log failed this object while the node still leads. `cause`
+        says why the partition must be loaded again, to who asks meanwhile."""
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = PartitionState.LOADING
         self.shard = GroupShard(config)
         self._clock = clock
         self._on_failed = on_failed
+        self._cause = cause
         self._runtime = PartitionRuntime(
             topic=CONSUMER_OFFSETS_TOPIC,
             partition=partition,
@@ -87,6 +90,9 @@ class GroupPartition:
         self._next_ticket = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: float | None = None
+
+    def __str__(self) -> str:
+        return f"{CONSUMER_OFFSETS_TOPIC}-{self.partition} at leader epoch {self.leader_epoch}"
 
     async def load(self) -> None:
         """Replay the log, then serve. Raises what the log raises; then the owner closes this object."""
@@ -110,8 +116,9 @@ class GroupPartition:
     def check_active(self) -> None:
         """Raise unless requests can be served."""
         if self.state is PartitionState.LOADING:
+            after = f" after an error ({self._cause})" if self._cause else ""
             raise CoordinatorLoadInProgressError(
-                f"{CONSUMER_OFFSETS_TOPIC}-{self.partition} is being loaded: try again in a moment"
+                f"{CONSUMER_OFFSETS_TOPIC}-{self.partition} is being loaded{after}: try again in a moment"
             )
         if self.state is PartitionState.CLOSED:
             raise NotCoordinatorError(

@@ -164,14 +164,24 @@ class PartitionRuntime:
         for record in records:
             builder.append(timestamp_ms, record.key, record.value)
         last_offset = self._log.append(self.topic, self.partition, builder.build())
+        try:
+            self._replay(records, last_offset)
+        except BaseException as error:
+            # A bug: the log has the batch and the state has not. Nothing may be decided on such a state.
+            self._on_failed(IllegalStateError(f"{self.topic}-{self.partition}: replay of {last_offset}: {error!r}"))
+            raise
+        self._pending.append(_Pending(last_offset, on_committed, on_failed))
+        if self._committer is None:
+            self._committer = asyncio.get_running_loop().create_task(self._commit_pending())
+
+    def _replay(self, records: Sequence[CoordinatorRecord], last_offset: int) -> None:
+        if last_offset <= self._last_written_offset:
+            raise IllegalStateError(f"the log gave offset {last_offset} after {self._last_written_offset}")
         # The state before this batch stays readable while it is the committed one, or one that will be.
         self._machine.registry.register(self._last_written_offset)
         for record in records:
             self._machine.replay(record)
         self._last_written_offset = last_offset
-        self._pending.append(_Pending(last_offset, on_committed, on_failed))
-        if self._committer is None:
-            self._committer = asyncio.get_running_loop().create_task(self._commit_pending())
 
     def close(self, error: KraftlogError) -> None:
         """Fail who waits, and append nothing more. May be repeated."""

@@ -27,7 +27,7 @@ from kraftlog.server.coordinator import GroupConfig, GroupCoordinator
 from kraftlog.server.coordinator.group import GroupState
 from kraftlog.server.coordinator.records import OffsetCommitKey, decode_key, decode_offset_commit
 from kraftlog.testing.clock import SimClock
-from tests.unit.coordinator.harness import FakeLog, Read
+from tests.unit.coordinator.harness import FakeLog, Read, batch_records
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class LogView:
         if self.leads:
             return self.log.append(topic, partition, records)
         self._tail += 100
-        return self.log.log_end_offset(topic, partition) + self._tail
+        return self._tail
 
     async def wait_committed(self, topic: str, partition: int, offset: int) -> None:
         if self.leads:
@@ -78,8 +78,9 @@ class LogView:
         return self.log.log_end_offset(topic, partition)
 
     def lose_leadership(self) -> None:
+        if self.leads:
+            self._tail = self.log.log_end_offset("", 0)
         self.leads = False
-        self._tail = 0
 
     def fail_waiters(self) -> None:
         lost, self._lost = self._lost, []
@@ -137,6 +138,11 @@ class World:
         self.processes = list(self.clients)
         """All clients that ever were, older twins included."""
         self.tasks: list[asyncio.Task[None]] = []
+        self.commits: list[tuple[int, str, int]] = []
+        """The committed offsets in the order of the log: (partition, stamp, offset)."""
+        self.positions: dict[tuple[int, str], int] = {}
+        """(partition, stamp) -> place in `commits`."""
+        self._batches_read = 0
 
     def _coordinator(self, view: LogView, seed: int) -> GroupCoordinator:
         return GroupCoordinator(
@@ -158,6 +164,9 @@ class World:
         for fault in faults:
             await asyncio.sleep(fault.delay_ms / 1000)
             self.apply(fault)
+            for pause_ms in (0, 1, 20):
+                await asyncio.sleep(pause_ms / 1000)
+                await self.look()
         await self.heal()
         await self.check_progress()
         await self.stop()
@@ -208,7 +217,8 @@ class World:
         for view in self.views:
             view.lose_leadership()
         self.log.fail_waiters()  # of a zombie, too: its batches are not those that commit
-        self.log.truncate_uncommitted()
+        if self.random.random() < 0.5:
+            self.log.truncate_uncommitted()  # else the new leader has them, and they will commit under it
         self.leader = index
         self.views[index].leads = True
         if tell_old or old == index:
@@ -284,44 +294,57 @@ class World:
         )
         await self.counted(coordinator.offset_commit(request, CONTEXT))
 
+    async def look(self) -> None:
+        """Somebody from outside asks where the group stands."""
+        request = group_pb2.OffsetFetchRequest(group_id=GROUP, all_partitions=True)
+        fetched = await self.counted(self.coordinators[self.leader].offset_fetch(request, CONTEXT))
+        if fetched.error_code == 0:
+            self.saw({found.partition: found.metadata for found in fetched.partitions}, acknowledged=False)
+            missing = self.history.floor.keys() - {found.partition for found in fetched.partitions}
+            assert not missing, f"nothing committed for {missing}, which is wrong"
+
     # Checks -----------------------------------------------------------------------------------------------------------
 
-    def committed(self) -> list[tuple[int, str, int, int]]:
-        """The offset commits in the log: (partition, stamp, generation, offset); generation -1: an operator."""
-        found = []
-        for record in self.log.records():
-            key = decode_key(record.key)
-            if isinstance(key, OffsetCommitKey) and record.value is not None:
-                value = decode_offset_commit(record.value)
-                generation = -1 if value.metadata.startswith("op-") else int(value.metadata.split("/")[1])
-                found.append((key.partition, value.metadata, generation, value.offset))
-        return found
+    def read_log(self) -> None:
+        """Take over what has been committed since the last call."""
+        for batch in self.log.committed_batches(skip=self._batches_read):
+            self._batches_read += 1
+            for record in batch_records(batch):
+                key = decode_key(record.key)
+                if isinstance(key, OffsetCommitKey) and record.value is not None:
+                    value = decode_offset_commit(record.value)
+                    self.positions[key.partition, value.metadata] = len(self.commits)
+                    self.commits.append((key.partition, value.metadata, value.offset))
 
-    def saw(self, partition: int, stamp: str) -> None:
-        """A client was told that `stamp` is what is committed, or that its own commit is."""
-        positions = {text: position for position, (at, text, _, _) in enumerate(self.committed()) if at == partition}
-        before = self.history.floor.get(partition)
-        if before is not None:
-            assert before in positions, f"partition {partition}: {before} was seen and is gone"
-            if stamp not in positions or positions[stamp] < positions[before]:
-                raise AssertionError(f"partition {partition} went back from {before} to {stamp}")
-        self.history.floor[partition] = stamp
+    def saw(self, told: dict[int, str], *, acknowledged: bool) -> None:
+        """A client was told that these stamps are committed: by a fetch, or as the answer to its own commit."""
+        self.read_log()
+        positions = self.positions
+        for partition, stamp in told.items():
+            assert (partition, stamp) in positions, f"partition {partition}: {stamp} is not committed"
+            before = self.history.floor.get(partition, stamp)
+            is_newer = positions[partition, stamp] >= positions[partition, before]
+            assert is_newer or acknowledged, f"partition {partition} went back from {before} to {stamp}"
+            if is_newer:
+                self.history.floor[partition] = stamp
 
     def check_log(self) -> None:
+        self.read_log()
         last: dict[int, tuple[int, int]] = {}
         newest = 0
         fenced_below = 0
-        for partition, stamp, generation, offset in self.committed():
-            if generation == -1:
+        for partition, stamp, offset in self.commits:
+            if stamp.startswith("op-"):
                 fenced_below = newest + 1  # the group was empty: whoever comes is of a later generation
                 last.pop(partition, None)
                 continue
+            generation = int(stamp.split("/")[1])
             assert generation >= fenced_below, f"{stamp} is of a generation that had ended"
             newest = max(newest, generation)
             if partition in last:
                 assert (generation, offset) >= last[partition], f"partition {partition} went back by {stamp}"
             last[partition] = (generation, offset)
-        stamps = {stamp for _, stamp, _, _ in self.committed()}
+        stamps = {stamp for _, stamp, _ in self.commits}
         assert self.history.acknowledged <= stamps, "an acknowledged commit is lost"
 
     async def check_progress(self) -> None:
@@ -459,10 +482,10 @@ class Client:
             if fetched is not None and fetched.error_code == 0:
                 break
             await self._sleep(0.1)
+        told = {found.partition: found.metadata for found in fetched.partitions if found.offset >= 0}
+        self.world.saw(told, acknowledged=False)
         for found in fetched.partitions:
-            if found.offset >= 0:
-                self.world.saw(found.partition, found.metadata)
-            else:
+            if found.offset < 0:
                 assert found.partition not in self.world.history.floor, "-1 although an offset is committed"
             self._offsets[found.partition] = max(found.offset, 0)
         return True
@@ -522,8 +545,8 @@ class Client:
         assert len(codes) == 1
         (code,) = codes
         if code == 0:
-            for partition in partitions:
-                self.world.history.acknowledged.add(partition.metadata)
+            self.world.history.acknowledged.update(partition.metadata for partition in partitions)
+            self.world.saw({p.partition: p.metadata for p in partitions}, acknowledged=True)
         return code in (0, *RETRY_ELSEWHERE) or self._accept(code)
 
     async def _leave(self) -> None:

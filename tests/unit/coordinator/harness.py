@@ -1,6 +1,7 @@
 """A coordinator on virtual time over a log in memory whose commits the test controls."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -119,11 +120,13 @@ class FakeLog:
             self.ends[partition] = committed
 
     def records(self, partition: int = 0) -> list[CoordinatorRecord]:
-        return [
-            CoordinatorRecord(record.key or b"", record.value)
-            for batch in self.batches.get(partition, [])
-            for record in decode_records(batch)
-        ]
+        return [record for batch in self.batches.get(partition, []) for record in batch_records(batch)]
+
+    def committed_batches(self, partition: int = 0, skip: int = 0) -> list[bytes]:
+        """The batches that are committed, without the first `skip` of them."""
+        end = self._committed.get(partition, 0)
+        batches = self.batches.get(partition, [])[skip:]
+        return list(itertools.takewhile(lambda batch: next(iter_headers(batch))[1].next_offset <= end, batches))
 
     def shard(self, config: GroupConfig, partition: int = 0) -> GroupShard:
         """What a restart makes of the log."""
@@ -151,6 +154,10 @@ class FakeLog:
                 self._waiters.remove(waiter)
                 if not future.done():
                     future.set_result(None)
+
+
+def batch_records(batch: bytes) -> list[CoordinatorRecord]:
+    return [CoordinatorRecord(record.key or b"", record.value) for record in decode_records(batch)]
 
 
 class Node:

@@ -188,6 +188,34 @@ def test_a_log_that_fails_under_us_is_loaded_again() -> None:
     run(main())
 
 
+def test_a_log_that_cannot_be_read_says_so_and_is_tried_again_ever_more_slowly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A damaged record is not passed over: the offset that it holds would be lost silently."""
+
+    async def main() -> None:
+        log = FakeLog()
+        first = await Node(log=log).start()
+        await first.commit({0: 1})
+        good = log.batches[0][0]
+        log.batches[0][0] = good[:-1] + bytes([good[-1] ^ 1])
+        node = Node(log=log)
+        await node.coordinator.start()
+        node.elect()
+        await asyncio.sleep(120)
+        response = await node.coordinator.offset_fetch(group_pb2.OffsetFetchRequest(group_id="g"), CONTEXT)
+        assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert "CRC" in response.error_message
+        assert 5 <= len(caplog.records) <= 12
+        log.batches[0][0] = good
+        await asyncio.sleep(31)
+        assert await node.fetch(0) == {0: 1}
+        await node.coordinator.stop()
+        await first.coordinator.stop()
+
+    run(main())
+
+
 def test_a_refused_append_is_told_in_the_members_terms() -> None:
     """NOT_ENOUGH_REPLICAS of our own topic would read like one of theirs."""
 

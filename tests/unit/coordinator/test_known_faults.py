@@ -41,10 +41,10 @@ class TestOffsetsExpire:
     def test_not_while_the_group_rebalances(self) -> None:
         async def main() -> None:
             node = await retention_node().start()
-            options = {"rebalance_ms": 3 * RETENTION_S * 1_000, "session_ms": 1_000_000}
-            leader, follower = await node.stable_group(2, **options)
+            rebalance_ms = 3 * RETENTION_S * 1_000
+            leader, follower = await node.stable_group(2, rebalance_ms=rebalance_ms, session_ms=1_000_000)
             await node.commit({0: 7}, leader.member_id, 1)
-            rejoin = asyncio.create_task(node.join(leader.member_id, **options))
+            rejoin = asyncio.create_task(node.join(leader.member_id, rebalance_ms=rebalance_ms, session_ms=1_000_000))
             for _ in range(2 * RETENTION_MINUTES):
                 await asyncio.sleep(60)
                 assert await node.heartbeat(follower.member_id, 1) == ErrorCode.REBALANCE_IN_PROGRESS

@@ -190,3 +190,24 @@ def test_loading_waits_until_what_it_read_is_committed() -> None:
         assert second.committed("a") == b"1"
 
     run(main())
+
+
+def test_a_state_that_lost_a_batch_is_given_up() -> None:
+    """The log has what the machine could not replay: every later decision would be wrong."""
+
+    async def main() -> None:
+        bench = Bench()
+        bench.log.hold()
+        bench.write("a", "1")
+        bench.machine.replay = _broken  # type: ignore[method-assign] # a bug, on purpose
+        with pytest.raises(ZeroDivisionError):
+            bench.write("a", "2")
+        assert bench.events == ["a=1 failed: ILLEGAL_STATE"]
+        with pytest.raises(NotCoordinatorError):
+            bench.write("a", "3")
+
+    run(main())
+
+
+def _broken(record: CoordinatorRecord) -> None:
+    raise ZeroDivisionError
