@@ -77,7 +77,7 @@ def attempt(action: Any, *arguments: Any, **options: Any) -> Any:
 def use(found: Any) -> None:
     """Touch everything that points into the buffer."""
     for record in found or ():
-        record.key, record.value, record.headers, repr(record), hash(record)
+        _ = (record.key, record.value, record.headers, repr(record), hash(record))
         assert pickle.loads(pickle.dumps(record)) == record
 
 
