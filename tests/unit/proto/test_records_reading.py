@@ -12,7 +12,7 @@ import pytest
 
 from kraftlog.proto import records
 from kraftlog.proto.errors import CorruptRecordError, InvalidRecordError
-from kraftlog.proto.records import CompressionType
+from kraftlog.proto.records import CompressionType, arrow
 
 
 def batch(twin: Any, base_offset: int, count: int, codec: CompressionType = CompressionType.NONE) -> bytes:
@@ -43,6 +43,24 @@ def test_control_batches_are_skipped(twin: Any) -> None:
     marker = records.end_transaction_marker(True, 1, producer_id=1, producer_epoch=0, timestamp_ms=5)
     log = batch(twin, 0, 2) + marker + batch(twin, 3, 1)
     assert [record.offset for record in records.decode_records(log)] == [0, 1, 3]
+
+
+def test_neighbouring_batches_keep_their_own_epoch_and_timestamp_type(twin: Any) -> None:
+    """What batches share when they are alike must not spread to one that differs."""
+    log, expected = b"", []
+    for index, (epoch, stamp) in enumerate([(4, None), (4, None), (5, None), (5, 9000), (4, 9000), (4, None)]):
+        piece = bytearray(batch(twin, 2 * index, 2))
+        records.rewrite_header(piece, 0, base_offset=2 * index, leader_epoch=epoch)
+        if stamp is not None:
+            records.set_log_append_time(piece, 0, stamp)
+        log += piece
+        times = (1000, 1001) if stamp is None else (stamp, stamp)
+        expected += [(2 * index + step, epoch, 0 if stamp is None else 1, times[step]) for step in range(2)]
+    found = records.decode_records(log)
+    assert [(it.offset, it.leader_epoch, it.timestamp_type, it.timestamp) for it in found] == expected
+    columns = arrow.decode_arrow([log], topic="t", partition=0, columns=["offset", "timestampType", "timestamp"])
+    assert columns.column("timestampType").to_pylist() == [kind for _, _, kind, _ in expected]
+    assert columns.column("timestamp").cast("int64").to_pylist() == [time * 1000 for *_, time in expected]
 
 
 def test_cut_tail_is_ignored(twin: Any) -> None:
