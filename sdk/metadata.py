@@ -98,6 +98,8 @@ class Cluster:
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._refreshed_at_ms = float("-inf")
         self._last_error: KraftlogError | None = None
+        self._avoided: dict[str, None] = {}
+        """Addresses that did not answer last time; asked last."""
         self._is_closed = False
 
     def add_listener(self, listener: Callable[[ClusterMetadata], None]) -> None:
@@ -121,6 +123,12 @@ class Cluster:
 
     def node(self, node_id: int) -> NodeInfo | None:
         return self.metadata.nodes.get(node_id)
+
+    def avoid(self, node_id: int) -> None:
+        """This broker did not answer: ask others first."""
+        node = self.metadata.nodes.get(node_id)
+        if node is not None:
+            self._avoided[node.address] = None
 
     def refresh_soon(self) -> None:
         """Start a refresh unless one is under way; failures are retried with a growing pause while nobody waits."""
@@ -172,9 +180,8 @@ class Cluster:
         """A channel to some broker, learned or from the bootstrap list."""
         if not self.metadata.nodes:
             await self.refresh(timeout_ms)
-        usable = [node for node in self.metadata.nodes.values() if not node.fenced] or list(
-            self.metadata.nodes.values()
-        )
+        known = list(self.metadata.nodes.values())
+        usable = [node for node in known if not node.fenced and node.address not in self._avoided] or known
         if not usable:
             raise BrokerNotAvailableError(f"no broker is known: asked {', '.join(self._config.bootstrap_servers)}")
         return self.channel(usable[self._random.randrange(len(usable))])
@@ -219,8 +226,10 @@ class Cluster:
             except KraftlogError as error:
                 log.debug("metadata from %s: %s", address, error)
                 self._last_error = error
+                self._avoided[address] = None
                 continue
             self._last_error = None
+            self._avoided.pop(address, None)
             self._backoff.reset()
             self._refreshed_at_ms = self._clock.monotonic_ms()
             self._publish(broker_pb2.MetadataResponse.FromString(answer))
@@ -230,7 +239,7 @@ class Cluster:
     def _candidates(self) -> list[str]:
         learned = [node.address for node in self.metadata.nodes.values() if not node.fenced]
         addresses = self._shuffled(learned) + self._shuffled(list(self._config.bootstrap_servers))
-        return list(dict.fromkeys(addresses))
+        return sorted(dict.fromkeys(addresses), key=lambda address: address in self._avoided)
 
     def _shuffled(self, items: list[str]) -> list[str]:
         for index in range(len(items) - 1, 0, -1):
@@ -241,6 +250,7 @@ class Cluster:
     def _publish(self, response: broker_pb2.MetadataResponse) -> None:
         self.metadata = merged(self.metadata, response, keep=self._topics)
         addresses = {node.address for node in self.metadata.nodes.values()} | set(self._config.bootstrap_servers)
+        self._avoided = {address: None for address in self._avoided if address in addresses}
         for address in [address for address in self._channels if address not in addresses]:
             self._tasks.start(self._channels.pop(address).close(), f"close of {address}")
         for listener in self._listeners:

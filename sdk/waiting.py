@@ -6,6 +6,9 @@ from typing import Any
 
 from kraftlog.proto.seams import Random
 
+CANCEL_ATTEMPTS = 3
+CANCEL_WAIT_S = 1.0
+
 
 class Wakeup:
     """A flag that one task waits for, with a time-out. Used only on one event loop.
@@ -86,12 +89,15 @@ class Tasks:
         return task
 
     async def cancel(self) -> None:
-        """Cancel what runs and wait until it has ended."""
+        """Cancel what runs and wait until it has ended; a task that swallows its cancellation is asked again."""
         current = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not current]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(CANCEL_ATTEMPTS):
+            tasks = [task for task in self._tasks if task is not current]
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CANCEL_WAIT_S)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

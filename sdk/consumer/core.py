@@ -267,13 +267,20 @@ class ConsumerCore:
         if error is not None:
             self._positions_changed()  # the next poll tries again
             raise error
+        error = self._take_partition_error()
+        if error is not None:
+            self.fetcher.update()  # the next poll tries again
+            raise error
+        self._raise_unknown_topics()
+
+    def _take_partition_error(self) -> KraftlogError | None:
         with self.lock:
             for state in self.subscriptions.partitions.values():
                 if state.error is not None and not state.buffer:
                     error, state.error = state.error, None
                     state.retry_at_ms = 0.0
-                    raise error
-        self._raise_unknown_topics()
+                    return error
+        return None
 
     def _raise_unknown_topics(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -460,6 +467,7 @@ class ConsumerCore:
             self._forget_in_hand(state)
             state.stop_offset = None
             self.fetcher.move(state, offset)
+        self._resolve_error = None  # it may have been about this partition; what is still missing is asked for anew
         self._positions_changed()
 
     def stop_at(self, tp: TopicPartition, end_offset: int) -> None:

@@ -271,6 +271,7 @@ class Fetcher:
                         state.error = error
         if self._streams:
             self._share_window()
+        self._cluster.avoid(stream.node_id)
         self._cluster.refresh_soon()
         self.tasks.start(self._update_later(pause_ms), "fetch retry")
         self._on_data()

@@ -386,6 +386,7 @@ class _Connection:
         pause_ms = self._backoff.next_ms()
         for request in requests:
             self._retry(request, error, pause_ms)
+        self._sender.cluster.avoid(self._node_id)
         self._sender.cluster.refresh_soon()
         self._sender.tick()
 

@@ -333,9 +333,14 @@ class FakeCluster:
             node_id=self.coordinator, host=host, port=int(port)
         ).SerializeToString()
 
-    def _planned(self, group: FakeGroup, method: str) -> int:
+    def _planned(self, group: FakeGroup, method: str, member_id: str = "") -> int:
+        """The error that a test wants to see next; a member that is not known is really gone."""
         queue = group.next_error.get(method)
-        return queue.popleft() if queue else 0
+        code = queue.popleft() if queue else 0
+        if code == UnknownMemberIdError.code and member_id in group.members:
+            self._remove(group, member_id)
+            self._rebalance(group)
+        return code
 
     async def do_JoinGroup(self, node: int, data: bytes) -> bytes:
         request = group_pb2.JoinGroupRequest.FromString(data)
@@ -405,7 +410,9 @@ class FakeCluster:
     async def do_SyncGroup(self, node: int, data: bytes) -> bytes:
         request = group_pb2.SyncGroupRequest.FromString(data)
         group = self.group(request.group_id)
-        code = self._planned(group, "SyncGroup") or self._check(group, request.member_id, request.generation_id)
+        code = self._planned(group, "SyncGroup", request.member_id) or self._check(
+            group, request.member_id, request.generation_id
+        )
         if not code and group.state == "PreparingRebalance":
             code = ErrorCode.REBALANCE_IN_PROGRESS
         if code:
@@ -430,7 +437,9 @@ class FakeCluster:
     async def do_Heartbeat(self, node: int, data: bytes) -> bytes:
         request = group_pb2.HeartbeatRequest.FromString(data)
         group = self.group(request.group_id)
-        code = self._planned(group, "Heartbeat") or self._check(group, request.member_id, request.generation_id)
+        code = self._planned(group, "Heartbeat", request.member_id) or self._check(
+            group, request.member_id, request.generation_id
+        )
         if request.member_id in group.heartbeats:
             group.heartbeats[request.member_id] += 1
             self._touch(group, request.member_id)
@@ -449,7 +458,7 @@ class FakeCluster:
     async def do_OffsetCommit(self, node: int, data: bytes) -> bytes:
         request = group_pb2.OffsetCommitRequest.FromString(data)
         group = self.group(request.group_id)
-        code = self._planned(group, "OffsetCommit")
+        code = self._planned(group, "OffsetCommit", request.member_id)
         if not code and (request.member_id or request.generation_id >= 0):
             code = self._check(group, request.member_id, request.generation_id)
             if not code and group.state == "CompletingRebalance":
@@ -726,7 +735,8 @@ class FakeChannel:
             await asyncio.sleep(timeout_ms / 1000)
             raise RequestTimedOutError(f"the broker at {self.address} did not answer {method}")
         try:
-            return await asyncio.wait_for(self.cluster.unary(node, method, data), timeout_ms / 1000)
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self.cluster.unary(node, method, data)
         except TimeoutError:
             raise RequestTimedOutError(f"the broker at {self.address} did not answer {method}") from None
 
@@ -804,14 +814,16 @@ class FakeStream:
 
     async def from_client(self) -> bytes | None:
         await asyncio.sleep(self.cluster.latency_ms / 1000)
-        while self.node in self.cluster.frozen:
-            await asyncio.sleep(1)
+        await self._thawed()
         return await self.requests.get()
 
     async def to_client(self, data: bytes) -> None:
-        while self.node in self.cluster.frozen:
-            await asyncio.sleep(1)
+        await self._thawed()
         self.answers.put_nowait(data)
+
+    async def _thawed(self) -> None:
+        while self.node in self.cluster.frozen:  # noqa: ASYNC110  # tests thaw a node by changing a set
+            await asyncio.sleep(1)
 
 
 __all__ = ["FakeCluster", "FakeConnector", "FakeGroup", "FakePartition", "RebalanceInProgressError"]

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import random
 import tracemalloc
 from collections import deque
 
@@ -31,7 +32,7 @@ SERVERS = "broker1:9092"
 
 
 def consumer(cluster: FakeCluster, **options) -> AsyncConsumer:
-    return AsyncConsumer(bootstrap_servers=SERVERS, connector=cluster.connector(), **options)
+    return AsyncConsumer(bootstrap_servers=SERVERS, connector=cluster.connector(), random=random.Random(7), **options)
 
 
 def fill(cluster: FakeCluster, topic: str, partition: int, values: range, batch: int = 100) -> None:
@@ -424,10 +425,9 @@ def test_a_damaged_batch_is_an_error_that_says_where(as_arrow: bool, chunk_bytes
                 try:
                     await step()
                 except CorruptRecordError as error:
-                    assert "orders-0 at offset 100: " in str(error)
-                    assert "seek past it" in str(error)
-                    assert await c.position(TP) == 100
-                    errors += 1
+                    errors += str(error).startswith("orders-0 at offset 100: ") and "seek past it" in str(error)
+                    position = await c.position(TP)
+            assert position == 100
             c.seek(TP, 200)
             while sum(got.values()) < 500:
                 await step()
@@ -633,7 +633,7 @@ def test_each_group_error_leads_to_one_rejoin(method: str, code: ErrorCode) -> N
     async def main() -> None:
         cluster = FakeCluster()
         cluster.create("orders", 2)
-        fill(cluster, "orders", 0, range(100))
+        fill(cluster, "orders", 0, range(50))
         listener = Recording()
         group = cluster.group("g")
         async with consumer(
@@ -657,6 +657,7 @@ def test_each_group_error_leads_to_one_rejoin(method: str, code: ErrorCode) -> N
                         got += records
                 again = c._core.membership.join_requests - joins
                 assert again == (2 if code is ErrorCode.UNKNOWN_MEMBER_ID else 1)  # a new member is told its id first
+            fill(cluster, "orders", 0, range(50, 100))
             got += await read(c, 100 - len(got))
             assert [r.offset for r in got] == list(range(100))
             lost = code is not ErrorCode.REBALANCE_IN_PROGRESS

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import random
 import tracemalloc
 
 import pytest
@@ -29,7 +30,7 @@ SERVERS = "broker1:9092"
 
 
 def producer(cluster: FakeCluster, **options) -> AsyncProducer:
-    return AsyncProducer(bootstrap_servers=SERVERS, connector=cluster.connector(), **options)
+    return AsyncProducer(bootstrap_servers=SERVERS, connector=cluster.connector(), random=random.Random(7), **options)
 
 
 def answers(*codes: int | None, when: str = "before", every: int = 1):
@@ -243,16 +244,7 @@ def test_five_batches_in_flight_survive_a_leader_that_died_after_the_append() ->
         for lost_after in range(1, 6):
             cluster = FakeCluster(latency_ms=5)
             cluster.create("orders")
-            appended = 0
-
-            def lose(when: str, partition: FakePartition, records: bytes) -> int | None:
-                nonlocal appended
-                if when == "after":
-                    appended += 1
-                    return LOSE_CONNECTION if appended == lost_after else None
-                return None
-
-            cluster.on_produce = lose
+            cluster.on_produce = answers(*[None] * (lost_after - 1), LOSE_CONNECTION, when="after")
             async with producer(cluster, linger_ms=0, batch_size=100) as p:
                 futures = [await p.send("orders", b"%03d" % i + b"x" * 60) for i in range(12)]
                 assert [(await future).offset for future in futures] == list(range(12))
@@ -476,11 +468,16 @@ def test_memory_is_bounded_and_send_blocks_then_raises() -> None:
         cluster.frozen.add(1)
         accepted = 0
         started = loop.time()
-        with pytest.raises(BufferExhaustedError, match=r"of buffer_memory=1048576 bytes.*max_block_ms=3000"):
+
+        async def fill() -> None:
+            nonlocal accepted
             while True:
                 await p.send("orders", b"x" * 1000)
                 accepted += 1
                 assert p._accumulator.used_bytes <= 1 << 20
+
+        with pytest.raises(BufferExhaustedError, match=r"of buffer_memory=1048576 bytes.*max_block_ms=3000"):
+            await fill()
         assert loop.time() - started == pytest.approx(3, abs=0.1)
         assert accepted > 900
         with pytest.raises(BufferExhaustedError):
