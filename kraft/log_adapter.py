@@ -142,7 +142,7 @@ class MetadataLog:
         try:
             state = json.loads(read_file(self._fs, self._state_path))
             cluster_id, term, voted_id = state["clusterId"], state["leaderEpoch"], state["votedId"]
-            directory = base64.urlsafe_b64decode(state.get("votedDirectoryId", "")) or NO_DIRECTORY
+            directory = base64.b64decode(state.get("votedDirectoryId", ""), b"-_", validate=True) or NO_DIRECTORY
             if not (isinstance(term, int) and isinstance(voted_id, int) and term >= 0 and len(directory) == 16):
                 raise ValueError("a field has an impossible value")
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
