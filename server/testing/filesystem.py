@@ -327,8 +327,12 @@ class SimFileSystem:
             return sorted(node.durable.keys() & node.names.keys()) if isinstance(node, _Directory) else []
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file durably by one call: how tests lay out a disk."""
+        """Write a file durably by one call, with its directories: how tests lay out a disk."""
         with self._mutex:
+            parts = _parts(path)
+            self.mkdir("/".join(parts[:-1]))
+            for depth in range(len(parts) - 1):
+                self._directory("/".join(parts[:depth])).sync()
             file = self.open(path, create=True)
             file.truncate(0)
             file.pwritev([data], 0)

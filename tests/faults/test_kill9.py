@@ -116,9 +116,8 @@ def _read_all(address: str) -> dict[int, list[tuple[int, bytes]]]:
         deadline = time.monotonic() + WAIT_S
         while any(consumer.position(where) < end for where, end in ends.items()):
             assert time.monotonic() < deadline, f"read {records} of {ends} within {WAIT_S} s"
-            for record in consumer.poll(timeout_ms=500):
-                assert record.value is not None
-                records[record.partition].append((record.offset, record.value))
+            for where, polled in consumer.poll(timeout_ms=500).items():
+                records[where.partition] += [(record.offset, record.value or b"") for record in polled]
     return records
 
 

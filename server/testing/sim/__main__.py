@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kraftlog.testing.sim.simulation import SimulationConfig, SimulationResult, simulate
 
-DEFAULT_DURATION_S = 20.0
+DEFAULT_DURATION_S = SimulationConfig().duration_ms / 1000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
-"""The faults of one run, drawn from its seed before it begins.
+"""The load and the faults of one run, drawn from its seed before it begins.
 
-A plan is a list of events, so that a failing run can be shrunk by leaving events out.
+A plan is data, so that a failing run can be shrunk by leaving faults out.
 """
 
 import random
@@ -56,19 +56,48 @@ _WEIGHTS = {
 NODE_FAULTS = frozenset({Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL, Fault.STOP})
 _CRASHES = (Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL)
 CRASHES_MIN = 3
+STORM_MS = (2_000.0, 7_000.0)
+STORM_GAP_MS = (100.0, 2_500.0)
+CALM_MS = (10_000.0, 70_000.0)
+CALM_GAP_MS = (5_000.0, 60_000.0)
 
 
-def draw_plan(randomness: random.Random, *, duration_ms: float, gap_ms: tuple[float, float]) -> list[PlannedFault]:
-    """Faults over `duration_ms`, `gap_ms` apart, with at least `CRASHES_MIN` crashes among them."""
-    plan: list[PlannedFault] = []
-    at_ms = randomness.uniform(*gap_ms)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Storms and faults, both in the order of time."""
+
+    storms: tuple[tuple[float, float], ...]
+    """(begin, end) in ms: times of heavy load, into which most faults fall. In between, time-outs get their chance."""
+    faults: tuple[PlannedFault, ...]
+
+
+def draw_plan(randomness: random.Random, *, duration_ms: float) -> Plan:
+    """Storms with calm between them, faults in both, and at least `CRASHES_MIN` crashes."""
+    storms: list[tuple[float, float]] = []
+    faults: list[PlannedFault] = []
+    at_ms = randomness.uniform(0, 1_000)
     while at_ms < duration_ms:
+        end_ms = min(duration_ms, at_ms + randomness.uniform(*STORM_MS))
+        storms.append((at_ms, end_ms))
+        faults += _draw_between(randomness, at_ms, end_ms, STORM_GAP_MS)
+        calm_end_ms = min(duration_ms, end_ms + randomness.uniform(*CALM_MS))
+        faults += _draw_between(randomness, end_ms, calm_end_ms, CALM_GAP_MS)
+        at_ms = calm_end_ms
+    while sum(planned.fault in _CRASHES for planned in faults) < CRASHES_MIN:
+        faults.append(_draw(randomness, randomness.uniform(*randomness.choice(storms)), randomness.choice(_CRASHES)))
+    return Plan(tuple(storms), tuple(sorted(faults, key=lambda planned: planned.at_ms)))
+
+
+def _draw_between(
+    randomness: random.Random, begin_ms: float, end_ms: float, gap_ms: tuple[float, float]
+) -> list[PlannedFault]:
+    faults: list[PlannedFault] = []
+    at_ms = begin_ms + randomness.uniform(*gap_ms)
+    while at_ms < end_ms:
         fault = randomness.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        plan.append(_draw(randomness, at_ms, fault))
+        faults.append(_draw(randomness, at_ms, fault))
         at_ms += randomness.uniform(*gap_ms)
-    while sum(planned.fault in _CRASHES for planned in plan) < CRASHES_MIN:
-        plan.append(_draw(randomness, randomness.uniform(0, duration_ms), randomness.choice(_CRASHES)))
-    return sorted(plan, key=lambda planned: planned.at_ms)
+    return faults
 
 
 def _draw(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedFault:

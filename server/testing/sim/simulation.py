@@ -23,7 +23,7 @@ from kraftlog.testing.loop import SimTask, no_garbage_collection
 from kraftlog.testing.network import LinkConfig
 from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.history import InvariantViolation
-from kraftlog.testing.sim.plan import Fault, PlannedFault, draw_plan
+from kraftlog.testing.sim.plan import Fault, Plan, PlannedFault, draw_plan
 from kraftlog.testing.sim.trace import Trace
 from kraftlog.testing.sim.workload import Client, GroupReader, Observer, ProducerClient, read_back
 from kraftlog.testing.sim.world import Counters, NodeFactory, World
@@ -37,10 +37,8 @@ VIRTUAL_SECONDS_MAX = 3_600.0  # a run that is not over by then hangs
 class SimulationConfig:
     """What a run consists of."""
 
-    duration_ms: float = 20_000.0
+    duration_ms: float = 120_000.0
     """Virtual time under faults."""
-    gap_ms: tuple[float, float] = (200.0, 3_000.0)
-    """Time between two faults."""
     partitions: int = 3
     producers: int = 2
     group_readers: int = 2
@@ -159,9 +157,7 @@ class _Run:
         self._start(self._observer)
         for _ in range(self.config.group_readers):
             self._add_reader()
-        await self._inflict(
-            draw_plan(self.seeds.stream("plan"), duration_ms=self.config.duration_ms, gap_ms=self.config.gap_ms)
-        )
+        await self._inflict(draw_plan(self.seeds.stream("plan"), duration_ms=self.config.duration_ms))
         await self._heal()
         await self._finish_producers()
         await self._wait_for_readers()
@@ -199,15 +195,23 @@ class _Run:
 
     # --- faults
 
-    async def _inflict(self, plan: list[PlannedFault]) -> None:
+    async def _inflict(self, plan: Plan) -> None:
         loop = self.world.loop
         started = loop.time()
-        for planned in plan:
+        for begin_ms, end_ms in plan.storms:
+            loop.call_at(started + begin_ms / 1000, self._set_storm, True)
+            loop.call_at(started + end_ms / 1000, self._set_storm, False)
+        for planned in plan.faults:
             await asyncio.sleep(max(0.0, started + planned.at_ms / 1000 - loop.time()))
             self.faults += 1
             self.world.note(f"fault {planned.fault} {planned.duration_ms:.0f} {planned.amount} {planned.client}")
             await self._fault(planned)
         await asyncio.sleep(max(0.0, started + self.config.duration_ms / 1000 - loop.time()))
+
+    def _set_storm(self, is_storm: bool) -> None:
+        self.world.note("storm" if is_storm else "calm")
+        for producer in self._producers:
+            producer.is_storm = is_storm
 
     async def _fault(self, planned: PlannedFault) -> None:
         world, node = self.world, "node-1"

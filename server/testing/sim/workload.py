@@ -18,7 +18,9 @@ from kraftlog.testing.sim.world import World
 
 COMPRESSION_TYPES = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "readers"
-POLL_MS = 200
+POLL_MS = 500
+STORM_PAUSE_S = 0.12  # virtual, between two bursts of one producer
+CALM_PAUSE_S = 4.0
 READ_BACK_TIMEOUT_S = 300.0  # virtual
 
 
@@ -48,6 +50,8 @@ class ProducerClient(Client):
 
     def __init__(self, world: World, host: str, topic: str, partitions: int) -> None:
         super().__init__(world, host)
+        self.is_storm = False
+        """Whether the load is heavy at present."""
         self._topic = topic
         self._partitions = partitions
         self._count = 0
@@ -76,7 +80,7 @@ class ProducerClient(Client):
             while not self.is_leaving:
                 for _ in range(self.random.choice((1, 1, 3, 20))):
                     await self._send(producer)
-                await asyncio.sleep(self.random.expovariate(1 / 0.12))
+                await asyncio.sleep(self.random.expovariate(1 / (STORM_PAUSE_S if self.is_storm else CALM_PAUSE_S)))
             await producer.flush(timeout=180)
         except KraftlogError as error:
             self.world.note(f"{self.host} failed: {error}")

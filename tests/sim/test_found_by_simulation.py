@@ -1,0 +1,73 @@
+"""Faults that a seed or a kill has found in the program, each as a small run of its own."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kraftlog.proto.partitioner import partition_for_key
+from kraftlog.sdk.admin import AsyncAdmin
+from kraftlog.sdk.consumer import AsyncConsumer
+from kraftlog.sdk.producer import AsyncProducer
+from kraftlog.sdk.types import NewTopic, TopicPartition
+from kraftlog.testing.loop import run_virtual
+from kraftlog.testing.randomness import SeedSource
+from kraftlog.testing.sim.trace import Trace
+from kraftlog.testing.sim.workload import Client
+from kraftlog.testing.sim.world import World
+
+TOPIC = "orders"
+PARTITIONS = 3
+
+
+def _with_node(body: Callable[[Client, dict[str, Any]], Coroutine[Any, Any, None]]) -> None:
+    """Run `body(client, options)` against a node with a topic; `options` are what every client's constructor takes."""
+    world = World(SeedSource(1), Trace(), node_config={}, is_user_topic=lambda topic: topic == TOPIC)
+    world.format()
+
+    async def main() -> None:
+        world.start_node()
+        client = Client(world, "client")
+        options = {
+            "bootstrap_servers": world.address,
+            "connector": client.network,
+            "clock": client.clock,
+            "random": client.random,
+        }
+        async with AsyncAdmin(**options) as admin:
+            await admin.create_topics([NewTopic(name=TOPIC, num_partitions=PARTITIONS)])
+        await body(client, options)
+        await world.stop_node(down_ms=1e9)
+
+    run_virtual(main(), loop=world.loop)
+    world.end()
+    assert world.history.violation is None
+
+
+def test_a_key_stays_in_its_partition_when_the_batch_there_is_full() -> None:
+    """Only a record without a key may move to another partition when the sticky one's batch is full (seed 1)."""
+
+    async def body(client: Client, options: dict[str, Any]) -> None:
+        async with AsyncProducer(batch_size=200, linger_ms=1_000, **options) as producer:
+            for number in range(200):
+                key = b"key-%d" % (number % 7)
+                future = await producer.send(TOPIC, bytes(50), key=key)
+                assert future.partition == partition_for_key(key, PARTITIONS)
+
+    _with_node(body)
+
+
+def test_a_seek_wins_over_a_look_up_that_is_under_way() -> None:
+    """`assign` begins to look for the end; `seek_to_beginning` right after it must not be undone by that answer."""
+
+    async def body(client: Client, options: dict[str, Any]) -> None:
+        async with AsyncProducer(**options) as producer:
+            await producer.send_and_wait(TOPIC, b"first", partition=0)
+        partition = TopicPartition(TOPIC, 0)
+        async with AsyncConsumer(**options) as consumer:
+            await consumer.end_offsets([partition])  # connected: the look-up is on its way at once
+            consumer.assign([partition])
+            await asyncio.sleep(0.000_1)
+            consumer.seek_to_beginning(partition)
+            assert await consumer.position(partition) == 0
+
+    _with_node(body)
