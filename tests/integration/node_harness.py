@@ -6,7 +6,7 @@ in any language would use.
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from kraftlog.logstore import FileSystem, RealFileSystem, format_log_dir
 from kraftlog.proto import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc, group_pb2_grpc, hotpath
 from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
-from kraftlog.proto.seams import BlockingExecutor, Channel, Stream
+from kraftlog.proto.seams import BlockingExecutor, Channel, Handlers, Network, Server, Stream
 from kraftlog.sdk.transport import GrpcConnector
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.grpc import GrpcNetwork
@@ -99,6 +99,30 @@ class RawClient:
         return self.channel.stream(BROKER + method)
 
 
+class CapturingNetwork:
+    """A network that only keeps what it was asked to serve, for tests that call handlers with bytes."""
+
+    def __init__(self, on_serve: Callable[[Handlers], None] | None = None) -> None:
+        self.handlers = Handlers()
+        self._on_serve = on_serve
+
+    def connect(self, address: str) -> Channel:
+        raise AssertionError(f"nobody connects to {address}")
+
+    async def serve(self, address: str, handlers: Handlers) -> Server:
+        self.handlers = handlers
+        if self._on_serve is not None:
+            self._on_serve(handlers)
+        return _Listener()
+
+
+class _Listener:
+    address = "127.0.0.1:1"
+
+    async def stop(self, grace_ms: float) -> None:
+        return
+
+
 @dataclass
 class Stubs:
     """What protoc generates, over a channel of its own."""
@@ -123,7 +147,11 @@ def format_directory(path: Path, cluster_id: str = "test-cluster", fs: FileSyste
 
 
 def make_node(
-    path: Path, executor: BlockingExecutor, more: Mapping[str, str] | None = None, fs: FileSystem | None = None
+    path: Path,
+    executor: BlockingExecutor,
+    more: Mapping[str, str] | None = None,
+    fs: FileSystem | None = None,
+    network: Network | None = None,
 ) -> Node:
     pairs = {
         "node.id": "1",
@@ -138,7 +166,7 @@ def make_node(
         clock=SystemClock(),
         random=random.Random(1),
         fs=fs or RealFileSystem(),
-        network=GrpcNetwork(),
+        network=network or GrpcNetwork(),
         executor=executor,
     )
 

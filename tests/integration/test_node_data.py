@@ -143,6 +143,34 @@ async def test_a_fetch_stream_follows_new_data_and_seeks(tmp_path: Path) -> None
         assert await stream.receive() is None
 
 
+async def test_a_range_is_read_to_its_end_and_no_further(tmp_path: Path) -> None:
+    """end_offset is exclusive: the batch that holds the record before it is the last; then the position is gone."""
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        await client.create_topic("orders")
+        for number in range(4):
+            await client.produce(produce_request("orders", batch(b"%d" % number, b"x")))
+        place = position("orders", 1)
+        place.end_offset = 5
+        [chunk] = (await client.fetch(hotpath.FetchRequest(max_bytes=1 << 20, partitions=[place]))).partitions
+        assert (values_of(chunk), chunk.next_offset) == ([b"0", b"x", b"1", b"x", b"2", b"x"], 6)
+        stream = client.stream("FetchStream")
+        empty = position("orders", 8, generation=2)
+        empty.end_offset = 8
+        control = hotpath.FetchControl(params=hotpath.FetchRequest(), set=[place], credit_bytes=1 << 20)
+        await stream.send(hotpath.encode(control))
+        first = await stream.receive()
+        await stream.send(hotpath.encode(hotpath.FetchControl(set=[empty])))
+        second = await stream.receive()
+        assert first is not None
+        assert second is not None
+        chunks = [hotpath.decode_fetch_chunk(message).partitions[0] for message in (first, second)]
+        assert [(chunk.generation, chunk.next_offset, len(chunk.records) > 0) for chunk in chunks] == [
+            (1, 6, True),
+            (2, 8, False),
+        ]
+        await stream.finish()
+
+
 async def test_a_long_poll_ends_by_the_brokers_deadline_or_by_data(tmp_path: Path) -> None:
     """max_wait_ms without data gives an empty answer; data that come meanwhile end the wait."""
     async with running_node(tmp_path / "data") as node, client_of(node) as client:

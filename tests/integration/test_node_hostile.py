@@ -15,35 +15,14 @@ import pytest
 from kraftlog.logstore import RealFileSystem
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import KraftlogError
-from kraftlog.proto.seams import CallContext, Channel, Handlers, Payload, Server
+from kraftlog.proto.seams import CallContext, Handlers, Payload
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.node import Node
 from kraftlog.server.seams import SystemClock, ThreadExecutor
-from tests.integration.node_harness import batch, format_directory, position, produce_request
+from tests.integration.node_harness import CapturingNetwork, batch, format_directory, position, produce_request
 
 MUTANTS = int(os.environ.get("KRAFTLOG_EXAMPLES", "100"))
 B, G, A = "/kraftlog.v1.Broker/", "/kraftlog.v1.Group/", "/kraftlog.v1.Admin/"
-
-
-class CapturingNetwork:
-    """A network that only keeps what it was asked to serve."""
-
-    def __init__(self) -> None:
-        self.handlers = Handlers()
-
-    def connect(self, address: str) -> Channel:
-        raise AssertionError(f"nobody connects to {address}")
-
-    async def serve(self, address: str, handlers: Handlers) -> Server:
-        self.handlers = handlers
-        return _Listener()
-
-
-class _Listener:
-    address = "127.0.0.1:1"
-
-    async def stop(self, grace_ms: float) -> None:
-        return
 
 
 class ScriptedStream:
@@ -99,7 +78,7 @@ def encoded(message: hotpath.Message) -> bytes:
 
 def good_requests() -> dict[str, bytes]:
     """A request of each unary method that is answered."""
-    group = {"group_id": "readers"}
+    group = "readers"
     messages = {
         B + "ListOffsets": broker_pb2.ListOffsetsRequest(
             partitions=[broker_pb2.ListOffsetsPartition(topic="orders", timestamp=-1, current_leader_epoch=-1)]
@@ -118,21 +97,21 @@ def good_requests() -> dict[str, bytes]:
         A + "DescribeCluster": admin_pb2.DescribeClusterRequest(),
         G + "FindCoordinator": group_pb2.FindCoordinatorRequest(key="readers"),
         G + "JoinGroup": group_pb2.JoinGroupRequest(
-            **group,
+            group_id=group,
             session_timeout_ms=10_000,
             rebalance_timeout_ms=10_000,
             protocol_type="consumer",
             protocols=[group_pb2.GroupProtocol(name="range", metadata=b"x")],
         ),
-        G + "SyncGroup": group_pb2.SyncGroupRequest(**group, generation_id=1, member_id="m"),
-        G + "Heartbeat": group_pb2.HeartbeatRequest(**group, generation_id=1, member_id="m"),
-        G + "LeaveGroup": group_pb2.LeaveGroupRequest(**group, member_id="m"),
+        G + "SyncGroup": group_pb2.SyncGroupRequest(group_id=group, generation_id=1, member_id="m"),
+        G + "Heartbeat": group_pb2.HeartbeatRequest(group_id=group, generation_id=1, member_id="m"),
+        G + "LeaveGroup": group_pb2.LeaveGroupRequest(group_id=group, member_id="m"),
         G + "OffsetCommit": group_pb2.OffsetCommitRequest(
-            **group,
+            group_id=group,
             generation_id=-1,
             partitions=[group_pb2.OffsetCommitPartition(topic="orders", offset=1, leader_epoch=-1)],
         ),
-        G + "OffsetFetch": group_pb2.OffsetFetchRequest(**group, all_partitions=True),
+        G + "OffsetFetch": group_pb2.OffsetFetchRequest(group_id=group, all_partitions=True),
         G + "ListGroups": group_pb2.ListGroupsRequest(),
         G + "DescribeGroups": group_pb2.DescribeGroupsRequest(group_ids=["readers"]),
     }

@@ -7,18 +7,23 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
+from kraftlog.proto.seams import CallContext, Handlers, Payload
 from kraftlog.server.properties import format_properties
+from kraftlog.server.seams import ThreadExecutor
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.integration.node_harness import (
+    CapturingNetwork,
     batch,
     client_of,
     format_directory,
     latest,
+    make_node,
     position,
     produce_request,
     running_node,
@@ -98,8 +103,9 @@ async def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> N
 async def test_a_stop_answers_those_who_wait(tmp_path: Path) -> None:
     """Long polls get what there is, streams end with a retriable error after all answers, new requests are refused."""
     async with running_node(tmp_path / "data") as node, client_of(node) as client:
-        await client.create_topic("orders")
-        poll = hotpath.FetchRequest(max_wait_ms=60_000, min_bytes=1, partitions=[position("orders")])
+        await client.create_topic("orders", partitions=2)
+        idle = position("orders", partition=1)
+        poll = hotpath.FetchRequest(max_wait_ms=60_000, min_bytes=1, partitions=[idle])
         waiting = asyncio.create_task(client.fetch(poll))
         fetch = client.stream("FetchStream")
         control = hotpath.FetchControl(params=hotpath.FetchRequest(), set=[position("orders")], credit_bytes=1 << 20)
@@ -121,6 +127,31 @@ async def test_a_stop_answers_those_who_wait(tmp_path: Path) -> None:
         with pytest.raises(KraftlogError) as caught:
             await client.produce(produce_request("orders", batch(b"y")))
         assert caught.value.retriable
+
+
+async def test_requests_wait_for_the_start_and_are_refused_after_the_stop(tmp_path: Path) -> None:
+    """The listener is open before the broker is registered: an early request gets the answer of a ready node."""
+    path = tmp_path / "data"
+    format_directory(path)
+    request = broker_pb2.MetadataRequest().SerializeToString()
+    early: list[asyncio.Task[Payload]] = []
+
+    def on_serve(handlers: Handlers) -> None:
+        call = handlers.unary["/kraftlog.v1.Broker/Metadata"](request, CallContext())
+        early.append(asyncio.ensure_future(call))
+
+    network = CapturingNetwork(on_serve)
+    executor = ThreadExecutor(1)
+    node = make_node(path, executor, network=network)
+    await node.start()
+    [task] = early
+    answer = broker_pb2.MetadataResponse.FromString(bytes(cast(bytes, await task)))
+    assert [(broker.node_id, broker.fenced) for broker in answer.brokers] == [(1, False)]
+    await node.stop()
+    with pytest.raises(BrokerNotAvailableError):
+        await network.handlers.unary["/kraftlog.v1.Broker/Metadata"](request, CallContext())
+    assert await network.handlers.unary["/grpc.health.v1.Health/Check"](b"", CallContext()) == b"\x08\x02"
+    executor.close()
 
 
 async def test_topics_are_created_on_first_use_only_if_told(tmp_path: Path) -> None:
