@@ -12,7 +12,7 @@ again whose assignment is about to be loaded.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kraftlog.proto import group_pb2
 from kraftlog.proto.errors import (
@@ -30,7 +30,7 @@ from kraftlog.proto.names import CONSUMER_OFFSETS_TOPIC, validate_group_id
 from kraftlog.proto.seams import CallContext, Clock, Random
 from kraftlog.server.coordinator import validation
 from kraftlog.server.coordinator.config import GroupConfig
-from kraftlog.server.coordinator.group import GroupState
+from kraftlog.server.coordinator.effects import GroupState
 from kraftlog.server.coordinator.members import JoinResult, SyncResult
 from kraftlog.server.coordinator.partition import (
     COMMIT_ERRORS,
@@ -95,8 +95,10 @@ class GroupCoordinator:
         if self._retention_timer is not None:
             self._retention_timer.cancel()
             self._retention_timer = None
+        loads = list(self._loads.values())
         for partition in list(self._partitions):
             self.on_resigned(partition)
+        await asyncio.gather(*loads, return_exceptions=True)
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This node leads `partition` from `leader_epoch` on: load it. An epoch that is not newer changes nothing."""
@@ -120,6 +122,13 @@ class GroupCoordinator:
         if load is not None:
             load.cancel()
         held.close(moved(partition))
+
+    def on_topics_deleted(self, topics: Iterable[str]) -> None:
+        """The cluster has these topics no longer: forget all groups' offsets of them."""
+        names = frozenset(topics)
+        for held in list(self._partitions.values()):
+            if held.state is PartitionState.ACTIVE:
+                held.delete_topics(names)
 
     async def wait_loaded(self) -> None:
         """Return when no load is under way; for a node that wants to start warm, and for tests."""
@@ -200,18 +209,13 @@ class GroupCoordinator:
     ) -> group_pb2.JoinGroupResponse:
         """Waits until the join phase ends."""
         try:
-            host = validation.client_host(context.peer)
-            join = validation.join_request(request, host, self._config)
+            join = validation.join_request(request, validation.client_host(context.peer), self._config)
             held = self._held(request.group_id)
+            fresh_id = self._member_id(join.group_instance_id or join.client_id)
+            result = await held.join(request.group_id, join, fresh_id)
         except KraftlogError as error:
             code, message = _refusal(error)
-            return group_pb2.JoinGroupResponse(
-                error_code=code, error_message=message, generation_id=-1, member_id=request.member_id
-            )
-        fresh_id = self._member_id(join.group_instance_id or join.client_id)
-        ticket, answer = held.park()
-        held.apply(held.shard.join(request.group_id, join, ticket, fresh_id, held.now_ms()))
-        result = await answer
+            result = JoinResult(error=code, message=message, member_id=request.member_id)
         assert isinstance(result, JoinResult)
         return _join_response(result)
 
@@ -220,26 +224,11 @@ class GroupCoordinator:
     ) -> group_pb2.SyncGroupResponse:
         """Waits until the leader's assignment is committed."""
         try:
-            validation.check_member_id(request.member_id)
-            group_instance_id = validation.instance_id(request.group_instance_id)
-            held = self._held(request.group_id)
+            sync = validation.sync_request(request)
+            result = await self._held(request.group_id).sync(sync)
         except KraftlogError as error:
             code, message = _refusal(error)
-            return group_pb2.SyncGroupResponse(error_code=code, error_message=message)
-        ticket, answer = held.park()
-        effects = held.shard.sync(
-            request.group_id,
-            request.member_id,
-            group_instance_id,
-            request.generation_id,
-            {assignment.member_id: assignment.assignment for assignment in request.assignments},
-            ticket,
-            held.now_ms(),
-            protocol_type=request.protocol_type,
-            protocol_name=request.protocol_name,
-        )
-        held.apply(effects)
-        result = await answer
+            result = SyncResult(error=code, message=message)
         assert isinstance(result, SyncResult)
         return group_pb2.SyncGroupResponse(
             error_code=result.error,
@@ -252,11 +241,9 @@ class GroupCoordinator:
     async def heartbeat(self, request: group_pb2.HeartbeatRequest, context: CallContext) -> group_pb2.HeartbeatResponse:
         try:
             validation.check_member_id(request.member_id)
-            group_instance_id = validation.instance_id(request.group_instance_id)
+            instance_id = validation.instance_id(request.group_instance_id)
             held = self._held(request.group_id)
-            code, message = held.shard.heartbeat(
-                request.group_id, request.member_id, group_instance_id, request.generation_id, held.now_ms()
-            )
+            code, message = held.heartbeat(request.group_id, request.member_id, instance_id, request.generation_id)
         except KraftlogError as error:
             code, message = _refusal(error)
         return group_pb2.HeartbeatResponse(error_code=code, error_message=message)
@@ -267,18 +254,15 @@ class GroupCoordinator:
         """If the last member leaves, waits until it is committed that the group is empty."""
         try:
             validation.check_member_id(request.member_id)
-            group_instance_id = validation.instance_id(request.group_instance_id)
-            held = self._held(request.group_id)
+            instance_id = validation.instance_id(request.group_instance_id)
+            (code, message), writes = self._held(request.group_id).leave(
+                request.group_id, request.member_id, instance_id
+            )
+            for write in writes:
+                if (failure := await write) is not None:
+                    code, message = _mapped(failure, GROUP_ERRORS)
         except KraftlogError as error:
             code, message = _refusal(error)
-            return group_pb2.LeaveGroupResponse(error_code=code, error_message=message)
-        (code, message), effects = held.shard.leave(
-            request.group_id, request.member_id, group_instance_id, held.now_ms()
-        )
-        for written in held.apply(effects):
-            failure = await written
-            if failure is not None:
-                code, message = _mapped(failure, GROUP_ERRORS)
         return group_pb2.LeaveGroupResponse(error_code=code, error_message=message)
 
     def _member_id(self, prefix: str) -> str:

@@ -18,20 +18,20 @@ generation, so within one generation a partition has one owner whatever coordina
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from dataclasses import dataclass
 
 from kraftlog.proto.errors import ErrorCode, IllegalStateError
 from kraftlog.proto.names import display
 from kraftlog.server.coordinator.config import MAX_INT32, GroupConfig
+from kraftlog.server.coordinator.effects import LEGAL_TRANSITIONS, Effects, GroupState, GroupWrite, WriteKind
 from kraftlog.server.coordinator.members import (
     UNKNOWN_MEMBER_ID,
-    Answer,
     JoinedMember,
     JoinRequest,
     JoinResult,
     Member,
     Roster,
+    SyncRequest,
     SyncResult,
     Ticket,
     loaded_member,
@@ -39,59 +39,6 @@ from kraftlog.server.coordinator.members import (
 )
 from kraftlog.server.coordinator.records import GroupMetadataValue
 from kraftlog.server.coordinator.subscription import same_subscription
-
-
-class GroupState(StrEnum):
-    """Kafka's names, as DescribeGroups shows them."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-LEGAL_TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    GroupState.DEAD: frozenset(),
-}
-"""From each state, the states that may follow it (`ClassicGroupState.validPreviousStates`, turned around)."""
-
-
-class WriteKind(Enum):
-    """Why a generation is written; says what its commit sets free."""
-
-    ASSIGNMENT = "assignment"
-    """The leader's assignment: the members waiting in SyncGroup."""
-    STATIC_MEMBER = "static member"
-    """A static member's new id in the same generation (Kafka persists it, so that no fail-over fences it): its join."""
-    EMPTY = "empty"
-    """The last member is gone: nothing, but retention counts from here."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupWrite:
-    """One generation to append; afterwards the group hears `write_committed` or `write_failed` with it, once."""
-
-    kind: WriteKind
-    value: GroupMetadataValue
-    """Without its timestamp, which is wall time and the writer's matter."""
-    ticket: Ticket | None = None
-
-
-@dataclass(slots=True)
-class Effects:
-    """What the caller must do: give the answers, append the write."""
-
-    answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
-    write: GroupWrite | None = None
-
-    def answer(self, ticket: Ticket | None, answer: Answer) -> None:
-        if ticket is not None:
-            self.answers.append((ticket, answer))
 
 
 @dataclass(slots=True)
@@ -147,23 +94,13 @@ class ClassicGroup:
             self._join_known(request, ticket, now_ms, effects)
         return effects
 
-    def sync(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        assignments: Mapping[str, bytes],
-        ticket: Ticket,
-        now_ms: float,
-        *,
-        protocol_type: str = "",
-        protocol_name: str = "",
-    ) -> Effects:
-        """SyncGroup. `assignments` counts only from the leader; protocol type and name only if given (KIP-559)."""
+    def sync(self, request: SyncRequest, ticket: Ticket, now_ms: float) -> Effects:
+        """SyncGroup."""
         effects = Effects()
-        refusal = self._check_member(member_id, group_instance_id, generation_id)
+        refusal = self._check_member(request.member_id, request.group_instance_id, request.generation_id)
         if refusal is None and (
-            protocol_type not in ("", self.protocol_type) or protocol_name not in ("", self.protocol_name)
+            request.protocol_type not in ("", self.protocol_type)
+            or request.protocol_name not in ("", self.protocol_name)
         ):
             refusal = (
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -174,8 +111,8 @@ class ClassicGroup:
         if refusal is not None:
             effects.answer(ticket, SyncResult(error=refusal[0], message=refusal[1]))
             return effects
-        member = self._member(member_id)
-        self._pending_syncs.pop(member_id, None)
+        member = self._member(request.member_id)
+        self._pending_syncs.pop(member.member_id, None)
         if not self._pending_syncs:
             self._sync_deadline_ms = None
         if self.state is GroupState.STABLE:
@@ -185,9 +122,9 @@ class ClassicGroup:
         self._supersede_sync(member, effects)
         member.sync_ticket = ticket
         # One assignment a generation: a leader that asks again while its first one is being written waits for that.
-        if member_id == self.leader and not self._assignment_in_flight:
+        if member.member_id == self.leader and not self._assignment_in_flight:
             self._assignment_in_flight = True
-            effects.write = GroupWrite(WriteKind.ASSIGNMENT, self._generation(assignments))
+            effects.write = GroupWrite(WriteKind.ASSIGNMENT, self._generation(request.assignments))
         return effects
 
     # Inputs that are answered at once -----------------------------------------------------------------------------

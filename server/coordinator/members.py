@@ -1,6 +1,6 @@
 """The members of one classic group and what they are answered. Plain values and bookkeeping; no clock, no I/O."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -34,6 +34,21 @@ class JoinRequest:
     session_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """A SyncGroup that passed the checks of form."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    assignments: Mapping[str, bytes]
+    """By member id; counts only from the leader."""
+    protocol_type: str = ""
+    protocol_name: str = ""
+    """Empty: not given. Else they must be those of the generation (KIP-559)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

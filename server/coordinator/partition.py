@@ -6,12 +6,14 @@ generations, and tells the group what became of them.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from kraftlog.proto.errors import (
     CoordinatorLoadInProgressError,
     ErrorCode,
+    IllegalStateError,
     KraftlogError,
     NotCoordinatorError,
     code_of,
@@ -19,10 +21,10 @@ from kraftlog.proto.errors import (
 from kraftlog.proto.names import CONSUMER_OFFSETS_TOPIC
 from kraftlog.proto.seams import Clock
 from kraftlog.server.coordinator.config import GroupConfig
-from kraftlog.server.coordinator.members import Answer, Ticket
+from kraftlog.server.coordinator.members import Answer, JoinRequest, SyncRequest, Ticket
 from kraftlog.server.coordinator.records import CoordinatorRecord
 from kraftlog.server.coordinator.runtime import CoordinatorLog, PartitionRuntime
-from kraftlog.server.coordinator.shard import GroupShard, ShardEffects, ShardWrite
+from kraftlog.server.coordinator.shard import GroupShard, Refusal, ShardEffects, ShardWrite
 
 COMMIT_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -100,18 +102,25 @@ class GroupPartition:
         if self.state is not PartitionState.LOADING:
             return
         self.state = PartitionState.ACTIVE
-        self.apply(self.shard.on_loaded(self.now_ms()))
+        with self._down_on_bug():
+            self._apply(self.shard.on_loaded(self.now_ms()))
 
     def close(self, error: KraftlogError) -> None:
         """Answer everybody who waits with `error`. May be repeated."""
         if self.state is PartitionState.CLOSED:
             return
         self.state = PartitionState.CLOSED
-        self._runtime.close(error)
-        self._give(self.shard.kill_all(error.code, error.message))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._runtime.close(error)
+        try:
+            self._give(self.shard.kill_all(error.code, error.message))
+        finally:  # after a bug a request may wait that no group knows of
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                if not future.done():
+                    future.set_exception(error)
 
     def check_active(self) -> None:
         """Raise unless requests can be served."""
@@ -138,9 +147,64 @@ class GroupPartition:
         """Requests that are parked."""
         return len(self._waiting)
 
-    # Requests that wait ---------------------------------------------------------------------------------------------
+    # Requests -------------------------------------------------------------------------------------------------------
 
-    def park(self) -> tuple[Ticket, "asyncio.Future[Answer]"]:
+    def join(self, group_id: str, request: JoinRequest, fresh_member_id: str) -> "asyncio.Future[Answer]":
+        """The future is completed when the join phase ends."""
+        with self._down_on_bug():
+            ticket, answer = self._park()
+            self._apply(self.shard.join(group_id, request, ticket, fresh_member_id, self.now_ms()))
+            return answer
+
+    def sync(self, request: SyncRequest) -> "asyncio.Future[Answer]":
+        """The future is completed when the assignment is committed."""
+        with self._down_on_bug():
+            ticket, answer = self._park()
+            self._apply(self.shard.sync(request, ticket, self.now_ms()))
+            return answer
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> Refusal:
+        with self._down_on_bug():
+            return self.shard.heartbeat(group_id, member_id, group_instance_id, generation_id, self.now_ms())
+
+    def leave(
+        self, group_id: str, member_id: str, group_instance_id: str | None
+    ) -> "tuple[Refusal, list[asyncio.Future[KraftlogError | None]]]":
+        """The futures say when the group's emptiness is committed, or why not."""
+        with self._down_on_bug():
+            refusal, effects = self.shard.leave(group_id, member_id, group_instance_id, self.now_ms())
+            return refusal, self._apply(effects)
+
+    def append(self, records: Sequence[CoordinatorRecord]) -> "asyncio.Future[KraftlogError | None]":
+        """Append `records` as one batch; the future says that it is committed, or why not."""
+        return self._append(records, lambda: None, lambda error: None)
+
+    def expire_offsets(self) -> None:
+        """Write the tombstones of what retention no longer keeps, and what the log refused earlier."""
+        with self._down_on_bug():
+            self._apply(self.shard.unwritten_empty())
+            for _group_id, records in self.shard.expired(self._clock.wall_ms()):
+                self.append(records)
+
+    def delete_topics(self, topics: frozenset[str]) -> None:
+        """Write the tombstones of all offsets of these topics."""
+        with self._down_on_bug():
+            for _group_id, records in self.shard.offsets_of_topics(topics):
+                self.append(records)
+
+    # Effects --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _down_on_bug(self) -> Iterator[None]:
+        """Whatever is raised inside is a bug, and the state is no longer to be trusted: the partition goes down and is
+        built again from the log."""
+        try:
+            yield
+        except Exception as error:
+            self._runtime_failed(IllegalStateError(f"{self}: {error!r}"))
+            raise
+
+    def _park(self) -> "tuple[Ticket, asyncio.Future[Answer]]":
         """A ticket for a request, and the future that its answer completes."""
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
@@ -148,7 +212,7 @@ class GroupPartition:
         self._waiting[ticket] = future
         return ticket, future
 
-    def apply(self, effects: ShardEffects) -> "list[asyncio.Future[KraftlogError | None]]":
+    def _apply(self, effects: ShardEffects) -> "list[asyncio.Future[KraftlogError | None]]":
         """Carry out `effects`; the futures say when each write is committed, or why not."""
         self._give(effects)
         futures = [self._write_generation(write) for write in effects.writes]
@@ -160,12 +224,6 @@ class GroupPartition:
             future = self._waiting.pop(ticket)  # a KeyError here is an answer given twice
             if not future.done():  # cancelled: the caller is gone
                 future.set_result(answer)
-
-    # Writes -----------------------------------------------------------------------------------------------------------
-
-    def append(self, records: Sequence[CoordinatorRecord]) -> "asyncio.Future[KraftlogError | None]":
-        """Append `records` as one batch; the future says that it is committed, or why not. Never raises."""
-        return self._append(records, lambda: None, lambda error: None)
 
     def _append(
         self,
@@ -195,13 +253,13 @@ class GroupPartition:
 
     def _write_generation(self, write: ShardWrite) -> "asyncio.Future[KraftlogError | None]":
         def committed() -> None:
-            self.apply(self.shard.write_committed(write, self.now_ms()))
+            self._apply(self.shard.write_committed(write, self.now_ms()))
 
         def failed(error: KraftlogError) -> None:
             if self.state is PartitionState.ACTIVE:
                 code = GROUP_ERRORS.get(error.code, error.code)
                 message = f"the assignment could not be written: {error.message}"
-                self.apply(self.shard.write_failed(write, code, message, self.now_ms()))
+                self._apply(self.shard.write_failed(write, code, message, self.now_ms()))
 
         try:
             record = self.shard.record_of(write, self._clock.wall_ms())
@@ -218,12 +276,6 @@ class GroupPartition:
 
     # Time -------------------------------------------------------------------------------------------------------------
 
-    def expire_offsets(self) -> None:
-        """Write the tombstones of what retention no longer keeps, and what the log refused earlier."""
-        self.apply(self.shard.unwritten_empty())
-        for _group_id, records in self.shard.expired(self._clock.wall_ms()):
-            self.append(records)
-
     def _arm_timer(self) -> None:
         deadline_ms = self.shard.next_deadline_ms() if self.state is PartitionState.ACTIVE else None
         if self._timer is not None:
@@ -238,7 +290,8 @@ class GroupPartition:
     def _on_timer(self, deadline_ms: float) -> None:
         self._timer = None
         # The loop may call a hair early; what was due then is due now.
-        self.apply(self.shard.poll(max(self.now_ms(), deadline_ms)))
+        with self._down_on_bug():
+            self._apply(self.shard.poll(max(self.now_ms(), deadline_ms)))
 
 
 def moved(partition: int, cause: KraftlogError | None = None) -> NotCoordinatorError:

@@ -13,7 +13,6 @@ Order of effects: append, replay, (commit), answer. Used only from the event loo
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -201,6 +200,10 @@ class PartitionRuntime:
         except KraftlogError as error:
             self._committer = None
             self._on_failed(error)
+        except Exception as error:
+            self._committer = None
+            self._on_failed(IllegalStateError(f"{self.topic}-{self.partition}: after a commit: {error!r}"))
+            raise
         else:
             self._committer = None
 
@@ -212,10 +215,3 @@ class PartitionRuntime:
         else:
             self._machine.registry.forget_all()
         done.on_committed()
-
-
-async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel `task` and wait until it has ended."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

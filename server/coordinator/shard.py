@@ -15,8 +15,17 @@ from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict
 from kraftlog.proto.errors import ErrorCode, PolicyViolationError
 from kraftlog.proto.names import display
 from kraftlog.server.coordinator.config import GroupConfig
-from kraftlog.server.coordinator.group import ClassicGroup, Effects, GroupState, GroupWrite, WriteKind
-from kraftlog.server.coordinator.members import UNKNOWN_MEMBER_ID, Answer, JoinRequest, JoinResult, SyncResult, Ticket
+from kraftlog.server.coordinator.effects import Effects, GroupState, GroupWrite, WriteKind
+from kraftlog.server.coordinator.group import ClassicGroup
+from kraftlog.server.coordinator.members import (
+    UNKNOWN_MEMBER_ID,
+    Answer,
+    JoinRequest,
+    JoinResult,
+    SyncRequest,
+    SyncResult,
+    Ticket,
+)
 from kraftlog.server.coordinator.records import (
     CoordinatorRecord,
     GroupMetadataKey,
@@ -144,36 +153,14 @@ class GroupShard:
         self._settle(group, group.join(request, ticket, fresh_member_id, now_ms), effects)
         return effects
 
-    def sync(
-        self,
-        group_id: str,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        assignments: Mapping[str, bytes],
-        ticket: Ticket,
-        now_ms: float,
-        *,
-        protocol_type: str = "",
-        protocol_name: str = "",
-    ) -> ShardEffects:
+    def sync(self, request: SyncRequest, ticket: Ticket, now_ms: float) -> ShardEffects:
         effects = ShardEffects()
-        group = self.groups.get(group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
-            error, message = _no_member(group_id, member_id)
+            error, message = _no_member(request.group_id, request.member_id)
             effects.answers.append((ticket, SyncResult(error=error, message=message)))
-            return effects
-        outcome = group.sync(
-            member_id,
-            group_instance_id,
-            generation_id,
-            assignments,
-            ticket,
-            now_ms,
-            protocol_type=protocol_type,
-            protocol_name=protocol_name,
-        )
-        self._settle(group, outcome, effects)
+        else:
+            self._settle(group, group.sync(request, ticket, now_ms), effects)
         return effects
 
     def heartbeat(
@@ -277,6 +264,18 @@ class GroupShard:
             if group.is_idle and persisted is not None and persisted.members:
                 effects.writes.append(ShardWrite(group_id, GroupWrite(WriteKind.EMPTY, group.empty_generation())))
         return effects
+
+    def offsets_of_topics(self, topics: frozenset[str]) -> Iterator[tuple[str, list[CoordinatorRecord]]]:
+        """Per group, the tombstones of its offsets of these topics; append each as one batch. A topic that is made
+        again under the same name starts at offset 0, and must not inherit them."""
+        for group_id, offsets in list(self._offsets.items()):
+            records = [
+                offset_commit_record(OffsetCommitKey(group_id, topic, partition), None)
+                for topic, partition in sorted(offsets)
+                if topic in topics
+            ]
+            if records:
+                yield group_id, records
 
     def deletion(self, group_id: str) -> tuple[Refusal, list[CoordinatorRecord]]:
         """The tombstones that delete an empty group with all its offsets."""

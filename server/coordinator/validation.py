@@ -14,7 +14,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.names import MAX_ID_LENGTH, display, validate_group_id, validate_topic_name
 from kraftlog.server.coordinator.config import GroupConfig
-from kraftlog.server.coordinator.members import JoinRequest, Protocol
+from kraftlog.server.coordinator.members import JoinRequest, Protocol, SyncRequest
 
 MAX_MEMBER_ID_LENGTH = MAX_ID_LENGTH + 37  # a client or instance id, a dash and a UUID
 
@@ -42,6 +42,20 @@ def join_request(request: group_pb2.JoinGroupRequest, client_host: str, config: 
         session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=_protocols(request, config),
+    )
+
+
+def sync_request(request: group_pb2.SyncGroupRequest) -> SyncRequest:
+    """The checked form of a SyncGroup."""
+    check_member_id(request.member_id)
+    return SyncRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=instance_id(request.group_instance_id),
+        generation_id=request.generation_id,
+        assignments={assignment.member_id: assignment.assignment for assignment in request.assignments},
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
     )
 
 

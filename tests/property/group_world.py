@@ -24,7 +24,7 @@ from kraftlog.proto import group_pb2
 from kraftlog.proto.errors import ErrorCode, NotEnoughReplicasError, NotLeaderOrFollowerError
 from kraftlog.proto.seams import CallContext
 from kraftlog.server.coordinator import GroupConfig, GroupCoordinator
-from kraftlog.server.coordinator.group import GroupState
+from kraftlog.server.coordinator.effects import GroupState
 from kraftlog.server.coordinator.records import OffsetCommitKey, decode_key, decode_offset_commit
 from kraftlog.testing.clock import SimClock
 from tests.unit.coordinator.harness import FakeLog, Read, batch_records

@@ -6,8 +6,17 @@ import pytest
 
 from kraftlog.proto.errors import ErrorCode, IllegalStateError
 from kraftlog.server.coordinator.config import GroupConfig
-from kraftlog.server.coordinator.group import LEGAL_TRANSITIONS, ClassicGroup, Effects, GroupState, WriteKind
-from kraftlog.server.coordinator.members import Answer, JoinRequest, JoinResult, Protocol, SyncResult, Ticket
+from kraftlog.server.coordinator.effects import LEGAL_TRANSITIONS, Effects, GroupState, WriteKind
+from kraftlog.server.coordinator.group import ClassicGroup
+from kraftlog.server.coordinator.members import (
+    Answer,
+    JoinRequest,
+    JoinResult,
+    Protocol,
+    SyncRequest,
+    SyncResult,
+    Ticket,
+)
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
@@ -55,9 +64,7 @@ class Driver:
 
     def sync(self, member_id: str, assignments: dict[str, bytes] | None = None, *, commit: bool = True) -> int:
         ticket = next(self._tickets)
-        effects = self.group.sync(
-            member_id, None, self.group.generation_id, assignments or {}, Ticket(ticket), self.now_ms
-        )
+        effects = self.group.sync(_sync(member_id, self.group.generation_id, assignments), Ticket(ticket), self.now_ms)
         self.take(effects)
         if commit and effects.write is not None:
             self.take(self.group.write_committed(effects.write, self.now_ms))
@@ -108,6 +115,24 @@ class Driver:
         for member_id in reversed(member_ids):
             self.sync(member_id, {other: other.encode() for other in member_ids})
         assert self.group.state is GroupState.STABLE
+
+
+def _sync(
+    member_id: str,
+    generation_id: int,
+    assignments: dict[str, bytes] | None = None,
+    *,
+    instance: str | None = None,
+    protocol_name: str = "",
+) -> SyncRequest:
+    return SyncRequest(
+        group_id="g",
+        member_id=member_id,
+        group_instance_id=instance,
+        generation_id=generation_id,
+        assignments=assignments or {},
+        protocol_name=protocol_name,
+    )
 
 
 def test_only_the_transitions_of_the_table_are_possible() -> None:
@@ -181,7 +206,7 @@ def test_assignments_are_given_only_when_they_are_committed() -> None:
     leader = driver.sync("m1", {"m1": b"p0"}, commit=False)
     assert not {follower, leader} & driver.answers.keys()
     assert driver.group.state is GroupState.COMPLETING_REBALANCE
-    write = driver.group.sync("m1", None, 2, {"m1": b"other"}, Ticket(99), driver.now_ms).write
+    write = driver.group.sync(_sync("m1", 2, {"m1": b"other"}), Ticket(99), driver.now_ms).write
     assert write is None, "one assignment a generation: the first is being written"
 
 
@@ -202,7 +227,7 @@ def test_a_failed_write_tells_the_members_and_starts_over() -> None:
     driver = Driver()
     driver.add("m1")
     ticket = 500
-    effects = driver.group.sync("m1", None, 1, {}, Ticket(ticket), driver.now_ms)
+    effects = driver.group.sync(_sync("m1", 1), Ticket(ticket), driver.now_ms)
     assert effects.write is not None
     driver.take(driver.group.write_failed(effects.write, ErrorCode.UNKNOWN_SERVER_ERROR, "why", driver.now_ms))
     assert driver.synced(ticket).error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -214,7 +239,7 @@ def test_a_write_of_an_old_generation_changes_nothing() -> None:
     """A member may join while the assignment is being written; that generation is then over."""
     driver = Driver()
     driver.add("m1")
-    effects = driver.group.sync("m1", None, 1, {"m1": b"p0"}, Ticket(500), driver.now_ms)
+    effects = driver.group.sync(_sync("m1", 1, {"m1": b"p0"}), Ticket(500), driver.now_ms)
     assert effects.write is not None
     driver.add("m2")
     assert driver.synced(500).error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -348,7 +373,7 @@ class TestStaticMembers:
         assert group.heartbeat("s1", "one", 2, now_ms)[0] is ErrorCode.FENCED_INSTANCE_ID
         assert group.check_commit("s1", "one", 2, now_ms)[0] is ErrorCode.FENCED_INSTANCE_ID
         assert group.leave("s1", "one", now_ms)[0][0] is ErrorCode.FENCED_INSTANCE_ID
-        driver.take(group.sync("s1", "one", 2, {}, Ticket(901), now_ms))
+        driver.take(group.sync(_sync("s1", 2, instance="one"), Ticket(901), now_ms))
         assert driver.synced(901).error is ErrorCode.FENCED_INSTANCE_ID
         assert driver.joined(driver.join("s1", instance="one")).error is ErrorCode.FENCED_INSTANCE_ID
         assert group.heartbeat("s1", None, 2, now_ms)[0] is ErrorCode.UNKNOWN_MEMBER_ID
@@ -455,7 +480,7 @@ class TestProtocols:
         """KIP-559: a sync for another protocol is refused."""
         driver = Driver()
         driver.add("m1")
-        effects = driver.group.sync("m1", None, 1, {}, Ticket(700), driver.now_ms, protocol_name="sticky")
+        effects = driver.group.sync(_sync("m1", 1, protocol_name="sticky"), Ticket(700), driver.now_ms)
         driver.take(effects)
         assert driver.synced(700).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
