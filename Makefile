@@ -22,6 +22,14 @@ ARGS ?=#            more arguments for pytest, the simulator or the benchmark
 FIND_PYTHON = for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
 	test -n "$$python" || { echo 'kraftlog needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python' >&2; exit 1; }
+PROTOC = .venv-proto/bin/python -m grpc_tools.protoc -Ikraftlog/proto=proto $(patsubst %,kraftlog/%,$(wildcard proto/*.proto))
+# Into a folder of its own, then file by file against what is committed.
+COMPARE_GENERATED = rm -rf .dev/drift && mkdir -p .dev/drift && \
+	$(PROTOC) --python_out=.dev/drift --pyi_out=.dev/drift --grpc_python_out=.dev/drift && \
+	for file in .dev/drift/kraftlog/proto/*; do diff -u proto/$$(basename $$file) $$file || stale=yes; done; \
+	test -z "$$stale" || { echo 'generated code differs from its .proto: run make proto and commit the result' >&2; false; }
+# One check: its name, then the command. All run, so that one look shows everything.
+step = @printf '\033[1m==> %s\033[0m\n' '$(1)'; { $(2); } || echo '$(1)' >> .dev/failed
 say = @printf '\033[1m==> %s\033[0m\n' '$(1)'
 
 help: ## this list
@@ -47,28 +55,18 @@ bench: $(INSTALLED) ## throughput beside Apache Kafka, as a table
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 check: $(INSTALLED) $(PROTO_INSTALLED) ## static checks: format, lint, types, imports, drift of generated code
-	$(call say,ruff format)
-	@$(BIN)/ruff format --check .
-	$(call say,ruff check)
-	@$(BIN)/ruff check .
-	$(call say,mypy --strict)
-	@$(BIN)/mypy -p kraftlog -p pyspark_kraftlog
-	@$(BIN)/mypy examples
-	$(call say,pyright)
-	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
-	$(call say,import-linter)
-	@PYTHONPATH=.dev $(BIN)/lint-imports
-	$(call say,generated code)
-	@rm -rf .dev/drift && mkdir -p .dev/drift
-	@.venv-proto/bin/python -m grpc_tools.protoc -Ikraftlog/proto=proto --python_out=.dev/drift --pyi_out=.dev/drift \
-		--grpc_python_out=.dev/drift $(patsubst %,kraftlog/%,$(wildcard proto/*.proto))
-	@for file in .dev/drift/kraftlog/proto/*; do diff -u proto/$$(basename $$file) $$file || \
-		{ echo "proto/$$(basename $$file) differs from its .proto: run make proto and commit the result" >&2; exit 1; }; done
-	@rm -rf .dev/drift
+	@rm -f .dev/failed
+	$(call step,ruff format,$(BIN)/ruff format --check .)
+	$(call step,ruff check,$(BIN)/ruff check .)
+	$(call step,mypy --strict,$(BIN)/mypy -p kraftlog -p pyspark_kraftlog)
+	$(call step,mypy --strict examples,$(BIN)/mypy examples)
+	$(call step,pyright,PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright)
+	$(call step,import-linter,PYTHONPATH=.dev $(BIN)/lint-imports)
+	$(call step,generated code,$(COMPARE_GENERATED))
+	@if test -s .dev/failed; then echo "make check failed: `paste -sd, .dev/failed`" >&2; exit 1; fi
 
 proto: $(PROTO_INSTALLED) .dev/.laid ## generate the *_pb2 modules from proto/*.proto
-	@.venv-proto/bin/python -m grpc_tools.protoc -Ikraftlog/proto=proto --python_out=.dev --pyi_out=.dev \
-		--grpc_python_out=.dev $(patsubst %,kraftlog/%,$(wildcard proto/*.proto))
+	@$(PROTOC) --python_out=.dev --pyi_out=.dev --grpc_python_out=.dev
 
 dev: $(INSTALLED) ## only set up: .venv with everything, and the links that type checkers need
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kraftlog.proto.records import codec
     from kraftlog.sdk.admin import Admin, AsyncAdmin
     from kraftlog.sdk.consumer import AsyncConsumer, Consumer
     from kraftlog.sdk.producer import AsyncProducer, Producer
