@@ -41,9 +41,11 @@ demo: $(INSTALLED) ## bootstrap a cluster, put 336,776 real flights through it, 
 test: $(INSTALLED) ## unit, property, simulation, process, packaging and Spark tests
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not deep' $(ARGS)
 
-test-deep: $(INSTALLED) ## the long tests; PART=property runs one folder of tests/
+test-deep: $(INSTALLED) ## the long tests, two hours; PART=property runs one folder of tests/
 	@KRAFTLOG_EXAMPLES=$${KRAFTLOG_EXAMPLES:-20000} KRAFTLOG_SEEDS=$${KRAFTLOG_SEEDS:-2000} \
 		$(BIN)/pytest -n $(JOBS) --dist loadgroup -m deep --timeout 5400 $(ARGS) tests/$(PART)
+	@case '$(PART)' in ''|sim) KRAFTLOG_SEEDS=$${KRAFTLOG_QUORUM_SEEDS:-1300} \
+		$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not deep' --timeout 5400 $(ARGS) tests/sim/raft;; esac
 
 sim: $(INSTALLED) ## one simulated cluster with crashes: SEED=n replays that run
 	@$(BIN)/python -m kraftlog.testing.sim --seed $(SEED) $(ARGS)
@@ -52,7 +54,7 @@ soak: $(INSTALLED) ## many simulated clusters: SEEDS=n of them, from SEED on
 	@$(BIN)/python -m kraftlog.testing.sim --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
 bench: $(INSTALLED) ## throughput beside Apache Kafka, as a table
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 check: $(INSTALLED) $(PROTO_INSTALLED) ## static checks: format, lint, types, imports, drift of generated code
 	@rm -f .dev/failed
