@@ -28,7 +28,7 @@ from kraftlog.proto.records.reader import record_section
 
 pc: Any = pyarrow.compute  # makes its functions at run time, so type checkers do not see them
 
-HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 COLUMN_TYPES: dict[str, pa.DataType] = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -37,7 +37,7 @@ COLUMN_TYPES: dict[str, pa.DataType] = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestampType": pa.int32(),
-    "headers": pa.list_(HEADER_TYPE),
+    "headers": pa.list_(pa.field("element", HEADER_TYPE)),  # named and nullable as Spark checks it
 }
 DEFAULT_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 _COLLECTED = ("key", "value", "offset", "timestamp", "timestampType", "headers")  # topic and partition are constants

@@ -109,6 +109,14 @@ def test_impossible_length_is_corrupt(length: int) -> None:
         list(records.iter_headers(damaged))
 
 
+def test_zeros_are_corrupt_and_no_legacy_format() -> None:
+    """The preallocated tail of a segment has magic 0 too, but no length that any format could have."""
+    with pytest.raises(CorruptRecordError, match="length 0"):
+        records.read_header(bytes(100))
+    with pytest.raises(CorruptRecordError, match="length 0"):
+        list(records.iter_headers(batch() + bytes(20)))
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_legacy_message_format_is_named(magic: int) -> None:
     old = bytearray(batch())

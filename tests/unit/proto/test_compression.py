@@ -15,6 +15,7 @@ import zstandard
 
 from kraftlog.proto.errors import InvalidRecordError, UnsupportedCompressionTypeError
 from kraftlog.proto.records import CompressionType, _snappy, compression
+from kraftlog.proto.varint import encode_unsigned
 
 COMPRESSED = [codec for codec in CompressionType if codec]
 SEED = 20
@@ -196,12 +197,21 @@ def test_bombs_are_refused_within_bounded_memory(name: str, twin: Any) -> None:
     assert peak < 3 * limit
 
 
-def test_claim_beyond_what_the_blocks_can_hold_allocates_nothing() -> None:
-    """A tiny zstd frame that claims just less than the limit is refused from its block headers."""
+@pytest.mark.parametrize(
+    ("codec", "block", "reason"),
+    [
+        (CompressionType.ZSTD, zstd_with_size(32 << 20), "its blocks give at most 1"),
+        (CompressionType.SNAPPY, encode_unsigned(32 << 20) + b"\x00x", "claims 33554432 bytes from 6"),
+    ],
+)
+def test_claim_beyond_what_the_input_can_hold_allocates_nothing(
+    codec: CompressionType, block: bytes, reason: str, twin: Any
+) -> None:
+    """A tiny block that claims just less than the limit is refused before there is a buffer of that size."""
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidRecordError, match="its blocks give at most 1"):
-            compression.decompress(CompressionType.ZSTD, zstd_with_size(32 << 20))
+        with pytest.raises(InvalidRecordError, match=reason):
+            compression.decompress(codec, block)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

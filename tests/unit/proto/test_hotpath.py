@@ -110,7 +110,7 @@ def test_the_last_scalar_wins_and_messages_merge() -> None:
         b"\xa6\x06",  # wire type 6
         b"\xa1\x06\x00",  # fixed64 cut
         b"\xa2\x06\x05a",  # unknown bytes cut
-        b"\xff\xff\xff\xff\xff\xff\x01\x00",  # a tag of more than 32 bits
+        b"\xf8\xff\xff\xff\x1f\x00",  # a tag of more than 32 bits, of a field that could be skipped
     ],
 )
 def test_malformed_message_is_an_invalid_request(data: bytes) -> None:

@@ -28,9 +28,9 @@ def test_schema_is_that_of_sparks_kafka_source() -> None:
     assert str(arrow.schema(ALL_COLUMNS)) == (
         "key: binary\nvalue: binary\ntopic: string\npartition: int32\noffset: int64\n"
         "timestamp: timestamp[us, tz=UTC]\ntimestampType: int32\n"
-        "headers: list<item: struct<key: string not null, value: binary>>\n"
-        "  child 0, item: struct<key: string not null, value: binary>\n"
-        "      child 0, key: string not null\n      child 1, value: binary"
+        "headers: list<element: struct<key: string, value: binary>>\n"
+        "  child 0, element: struct<key: string, value: binary>\n"
+        "      child 0, key: string\n      child 1, value: binary"
     )
     assert arrow.schema().names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
