@@ -14,6 +14,11 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+# gRPC's fork handlers restart its threads in every child, also in one that is about to exec; where that child then closes
+# its files (subprocess does, as PySpark's start of the JVM) such a thread aborts it. `background` closes all channels
+# before a fork, which is what a child that goes on needs, so the handlers stay off unless the user wants them.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
 import grpc
 import grpc.aio
 

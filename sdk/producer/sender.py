@@ -138,6 +138,8 @@ class Sender:
             self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.tick)
 
     def _on_metadata(self, _: ClusterMetadata) -> None:
+        if self.accumulator.needs_identity and not self._is_closed:
+            self._fetch_identity()  # before the first batch is ready
         self.tick()
 
     # -- the producer id

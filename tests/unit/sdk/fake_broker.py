@@ -631,19 +631,23 @@ class _FetchSession:
 
     async def run(self) -> None:
         receiver = asyncio.ensure_future(self.stream.from_client())
-        while True:
-            sent = await self.send_available()
-            changed = asyncio.ensure_future(self.cluster.changed.wait())
-            if not sent:
-                await asyncio.wait({receiver, changed}, return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
-            while receiver.done():
-                data = receiver.result()
-                if data is None:
-                    return
-                self.control(data)
-                receiver = asyncio.ensure_future(self.stream.from_client())
-                await asyncio.sleep(0)
+        try:
+            while True:
+                changed = asyncio.ensure_future(self.cluster.changed.wait())
+                try:
+                    if not await self.send_available():
+                        await asyncio.wait({receiver, changed}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+                while receiver.done():
+                    data = receiver.result()
+                    if data is None:
+                        return
+                    self.control(data)
+                    receiver = asyncio.ensure_future(self.stream.from_client())
+                    await asyncio.sleep(0)
+        finally:
+            receiver.cancel()
 
     def control(self, data: bytes) -> None:
         message = decode_fetch_control(data)
@@ -731,9 +735,12 @@ class FakeChannel:
         data = request if isinstance(request, bytes) else b"".join(request)
         await asyncio.sleep(self.cluster.latency_ms / 1000)
         node = self.node()
-        if node in self.cluster.frozen:
-            await asyncio.sleep(timeout_ms / 1000)
-            raise RequestTimedOutError(f"the broker at {self.address} did not answer {method}")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while node in self.cluster.frozen:
+            await asyncio.sleep(min(0.5, max(0.0, deadline - loop.time())))
+            if loop.time() >= deadline:
+                raise RequestTimedOutError(f"the broker at {self.address} did not answer {method}")
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self.cluster.unary(node, method, data)
@@ -823,7 +830,7 @@ class FakeStream:
 
     async def _thawed(self) -> None:
         while self.node in self.cluster.frozen:  # noqa: ASYNC110  # tests thaw a node by changing a set
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.5)
 
 
 __all__ = ["FakeCluster", "FakeConnector", "FakeGroup", "FakePartition", "RebalanceInProgressError"]

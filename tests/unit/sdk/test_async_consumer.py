@@ -136,7 +136,7 @@ def test_seek_to_beginning_and_end_and_offsets_by_time() -> None:
             found = await c.offsets_for_times({TP: 1_150})
             assert (found[TP].offset, found[TP].timestamp) == (150, 1_150)
             assert await c.offsets_for_times({TP: 99_999}) == {TP: None}
-            with pytest.raises(IllegalStateError, match="orders-5 is not assigned.*orders-0"):
+            with pytest.raises(IllegalStateError, match=r"orders-5 is not assigned.*orders-0"):
                 c.seek(TopicPartition("orders", 5), 0)
             with pytest.raises(IllegalStateError, match="offsets start at 0"):
                 c.seek(TP, -1)
