@@ -13,7 +13,7 @@ from kraftlog.proto.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
 )
-from kraftlog.proto.records import BatchHeader, CompressionType, TimestampType
+from kraftlog.proto.records import BatchHeader, CompressionType, TimestampType, arrow
 
 
 def header(**changes: int) -> BatchHeader:
@@ -40,6 +40,10 @@ def batch(count: int = 3, base_offset: int = 0, **options: Any) -> bytes:
     for index in range(count):
         builder.append(1000 + index, b"key", b"value %d" % index)
     return builder.build(base_offset=base_offset, leader_epoch=5)
+
+
+def decode_to_arrow(buffer: bytearray) -> Any:
+    return arrow.decode_arrow([buffer], topic="t", partition=0)
 
 
 def test_header_properties_follow_from_its_fields() -> None:
@@ -134,12 +138,13 @@ def test_unknown_magic_is_corrupt(magic: int) -> None:
 
 
 @pytest.mark.parametrize("base_offset", [-1, (1 << 63) - 1])
-def test_base_offset_out_of_range_is_corrupt(base_offset: int) -> None:
+def test_base_offset_out_of_range_is_corrupt(base_offset: int, twin: Any) -> None:
     """The base offset is outside the CRC: a flipped bit there must not become an offset."""
     damaged = bytearray(batch())
     struct.pack_into(">q", damaged, 0, base_offset)
-    with pytest.raises(CorruptRecordError, match="out of range"):
-        records.read_header(damaged)
+    for read in (records.read_header, records.decode_records, decode_to_arrow):
+        with pytest.raises(CorruptRecordError, match="out of range"):
+            read(damaged)
 
 
 def test_crc_covers_everything_after_it(twin: Any) -> None:
