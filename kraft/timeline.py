@@ -11,8 +11,9 @@ that one up to the present, and reverting writes the old values back, newest ver
 Used by one thread. Keys and values must be immutable, as a version does not copy them.
 """
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator, MutableMapping
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from kraftlog.proto.errors import IllegalStateError
 
@@ -31,13 +32,18 @@ class _Absent:
 _ABSENT: Final = _Absent()
 
 
+class _Restorable(Protocol):
+    def _restore(self, old_values: dict[Any, Any]) -> None: ...
+
+
 class SnapshotRegistry:
     """The registered offsets, ascending. An offset names the state after that offset."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
-        self._changes: list[dict[Any, dict[Any, Any]]] = []
-        """For each offset: structure -> key -> value at that offset, for what was changed before the next one."""
+        self._changes: list[dict[int, tuple[_Restorable, dict[Any, Any]]]] = []
+        """For each offset, by identity of the structure: the structure, and key -> value at that offset, for what was
+        changed before the next one."""
 
     @property
     def offsets(self) -> tuple[int, ...]:
@@ -53,21 +59,18 @@ class SnapshotRegistry:
         self._offsets.append(offset)
         self._changes.append({})
 
-    def is_registered(self, offset: int) -> bool:
-        return offset in self._offsets
-
     def revert_to(self, offset: int) -> None:
         """Make the present what it was at `offset`, which must be registered and stays so; later versions vanish."""
         index = self._index(offset)
         while len(self._changes) > index:
-            for structure, old_values in self._changes.pop().items():
+            for structure, old_values in self._changes.pop().values():
                 structure._restore(old_values)
         del self._offsets[index + 1 :]
         self._changes.append({})
 
     def forget_before(self, offset: int) -> None:
         """Drop the versions below `offset`; `offset` itself stays, if it is registered."""
-        count = sum(1 for registered in self._offsets if registered < offset)
+        count = bisect_left(self._offsets, offset)
         del self._offsets[:count], self._changes[:count]
 
     def forget_all(self) -> None:
@@ -76,22 +79,23 @@ class SnapshotRegistry:
         self._changes.clear()
 
     def _index(self, offset: int) -> int:
-        try:
-            return self._offsets.index(offset)
-        except ValueError:
-            raise IllegalStateError(f"offset {offset} is not registered, only {self._offsets}") from None
+        index = bisect_left(self._offsets, offset)
+        if index == len(self._offsets) or self._offsets[index] != offset:
+            raise IllegalStateError(f"offset {offset} is not registered")
+        return index
 
     # --- used by the structures ---------------------------------------------------------------------------------
 
-    def _remember(self, structure: object, key: Hashable, old_value: object) -> None:
+    def _remember(self, structure: "_Restorable", key: Hashable, old_value: object) -> None:
         if self._changes:
-            self._changes[-1].setdefault(structure, {}).setdefault(key, old_value)
+            _, old_values = self._changes[-1].setdefault(id(structure), (structure, {}))
+            old_values.setdefault(key, old_value)
 
     def _versions_from(self, structure: object, offset: int) -> Iterator[dict[Any, Any]]:
         """What was changed after `offset`, oldest change first."""
         for changes in self._changes[self._index(offset) :]:
-            if structure in changes:
-                yield changes[structure]
+            if id(structure) in changes:
+                yield changes[id(structure)][1]
 
 
 class TimelineDict(MutableMapping[K, V], Generic[K, V]):
@@ -101,14 +105,10 @@ class TimelineDict(MutableMapping[K, V], Generic[K, V]):
     """
 
     __slots__ = ("_present", "_registry")
-    __hash__ = object.__hash__
 
     def __init__(self, registry: SnapshotRegistry) -> None:
         self._registry = registry
         self._present: dict[K, V] = {}
-
-    def __eq__(self, other: object) -> bool:
-        return self is other  # identity, since the registry finds structures by it; compare `dict(...)`
 
     def __getitem__(self, key: K) -> V:
         return self._present[key]

@@ -12,10 +12,9 @@ What the leader knows and does is in `leadership.Leadership`, which exists only 
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Protocol
 
 from kraftlog.kraft.raft.config import RaftConfig
-from kraftlog.kraft.raft.leadership import BusyError, Leadership
+from kraftlog.kraft.raft.leadership import BusyError, ControlData, Leadership
 from kraftlog.kraft.raft.log_view import LogView
 from kraftlog.kraft.raft.messages import (
     AppendRequest,
@@ -55,14 +54,6 @@ class NotLeaderError(Exception):
         self.leader = leader
 
 
-class ControlData(Protocol):
-    """Encodes the batches that the core writes on its own account. Each is one batch of one record."""
-
-    def leader_change(self, offset: int, term: int, leader: ReplicaKey, voters: Voters) -> bytes: ...
-
-    def voters(self, offset: int, term: int, voters: Voters) -> bytes: ...
-
-
 class RaftCore:
     """One node of the quorum. Used only from the quorum driver.
 
@@ -75,7 +66,7 @@ class RaftCore:
       raises `IllegalStateError`, upon which the node must stop.
     """
 
-    leadership_class = Leadership
+    leadership_class: type[Leadership] = Leadership
 
     def __init__(
         self,

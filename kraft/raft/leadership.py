@@ -1,13 +1,17 @@
 """The leader's side: replication, commit, reads, voter changes, transfer. One object per leadership."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
+from kraftlog.kraft.raft.config import RaftConfig
+from kraftlog.kraft.raft.log_view import LogView
 from kraftlog.kraft.raft.messages import (
     NO_OFFSET,
     AppendRequest,
     AppendResponse,
     Entry,
     EntryKind,
+    Message,
     ReadResult,
     ReplicaKey,
     SnapshotRequest,
@@ -17,18 +21,60 @@ from kraftlog.kraft.raft.messages import (
 )
 from kraftlog.kraft.raft.progress import Progress
 
-if TYPE_CHECKING:
-    from kraftlog.kraft.raft.core import RaftCore
-
 
 class BusyError(Exception):
     """Not now; the same call may succeed later."""
 
 
+class ControlData(Protocol):
+    """Encodes the batches that the core writes on its own account. Each is one batch of one record."""
+
+    def leader_change(self, offset: int, term: int, leader: ReplicaKey, voters: Voters) -> bytes: ...
+
+    def voters(self, offset: int, term: int, voters: Voters) -> bytes: ...
+
+
+class LedCore(Protocol):
+    """What a leadership needs of its RaftCore."""
+
+    key: ReplicaKey
+    config: RaftConfig
+    control: ControlData
+    log: LogView
+    term: int
+    commit_offset: int
+    persisted_offset: int
+    observers: set[ReplicaKey]
+
+    @property
+    def leadership(self) -> "Leadership | None": ...
+
+    @property
+    def voters(self) -> Voters: ...
+
+    @property
+    def voters_offset(self) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+    def quorum_of(self, values: Iterable[int]) -> int: ...
+
+    def has_majority(self, keys: Iterable[ReplicaKey]) -> bool: ...
+
+    def append(self, entry: Entry) -> None: ...
+
+    def send(self, message: Message) -> None: ...
+
+    def answer_read(self, read: ReadResult) -> None: ...
+
+    def become_follower(self, term: int, leader: ReplicaKey | None) -> None: ...
+
+
 class Leadership:
     """Used only by its RaftCore. Dropped, with all that waits in it, when the role changes."""
 
-    def __init__(self, core: "RaftCore") -> None:
+    def __init__(self, core: LedCore) -> None:
         self._core = core
         self._config = core.config
         self.progress: dict[ReplicaKey, Progress] = {}

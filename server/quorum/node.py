@@ -151,6 +151,8 @@ class QuorumNode:
         if self._driver is not None and self._task is not None:
             self._driver.stop()
             await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()  # known already, see `wait_failed`
         self._controller.resign(NotControllerError(f"node {self._config.node_id} is stopping"))
 
     async def wait_failed(self) -> BaseException | None:

@@ -1,5 +1,6 @@
 """The timeline structures against a naive model that copies everything at every version."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -29,11 +30,11 @@ class TimelineAgainstCopies(RuleBasedStateMachine):
     @rule(which=st.booleans(), key=KEYS, value=VALUES)
     def put(self, which: bool, key: int, value: int) -> None:
         (self.first if which else self.second)[key] = value
-        self.model[0 if which else 1][key] = value
+        (self.model[0] if which else self.model[1])[key] = value
 
     @rule(which=st.booleans(), key=KEYS)
     def remove(self, which: bool, key: int) -> None:
-        mine, model = (self.first if which else self.second), self.model[0 if which else 1]
+        mine, model = (self.first, self.model[0]) if which else (self.second, self.model[1])
         assert mine.pop(key, None) == model.pop(key, None)
 
     @rule(by=VALUES)
@@ -85,3 +86,8 @@ class TimelineAgainstCopies(RuleBasedStateMachine):
 
 
 TestTimelineAgainstCopies = TimelineAgainstCopies.TestCase
+
+
+@pytest.mark.deep
+class TestTimelineDeep(TimelineAgainstCopies.TestCase):
+    """The same with KRAFTLOG_EXAMPLES examples."""

@@ -84,10 +84,10 @@ class Checker:
 
     def on_entry(self, nid: str, item: LogItem, prev_term: int | None) -> None:
         """Log matching: (index, term) names one entry and one predecessor."""
-        key = (item.index, item.term)
+        key = (item.offset, item.term)
         payload, known_prev = self._entry_of.setdefault(key, (item.payload, prev_term))
         if payload != item.payload or (None not in (prev_term, known_prev) and known_prev != prev_term):
-            self.fail("log-matching", node=nid, index=item.index, term=item.term, old=(payload, known_prev))
+            self.fail("log-matching", node=nid, index=item.offset, term=item.term, old=(payload, known_prev))
         if known_prev is None and prev_term is not None:
             self._entry_of[key] = (payload, prev_term)
 
@@ -127,7 +127,7 @@ class Checker:
         leaders.add(nid)
         if len(leaders) > 1:
             self.fail("two-leaders", term=term, nodes=sorted(leaders))
-        view = {item.index: item.term for item in engine.entries(first - 1, engine.last_index)}
+        view = {item.offset: item.term for item in engine.entries(first - 1, engine.last_index)}
         self._leader_logs[term] = (nid, first, view)
         for index, (item, commit_term) in self.committed.items():
             if commit_term < term and index >= first and view.get(index) != item.term:
@@ -140,30 +140,32 @@ class Checker:
         elif commit > host.last_commit:
             after = max(host.last_commit, engine.first_index - 1)
             items = engine.entries(after, commit)
-            if commit > after and (not items or items[-1].index != commit):
+            if commit > after and (not items or items[-1].offset != commit):
                 self.note("commit-beyond-log", node=host.nid, commit=commit)
             for item in items:
                 self._on_committed(host.nid, engine, item)
         host.last_commit = commit
 
     def _on_committed(self, nid: str, engine: Engine, item: LogItem) -> None:
-        known = self.committed.get(item.index)
+        known = self.committed.get(item.offset)
         if known is not None:
             if known[0] != item:
-                self.fail("commit-mismatch", node=nid, index=item.index, here=item, elsewhere=known[0])
+                self.fail("commit-mismatch", node=nid, index=item.offset, here=item, elsewhere=known[0])
             return
-        self.committed[item.index] = (item, engine.term)
+        self.committed[item.offset] = (item, engine.term)
         for term, (leader, first, view) in self._leader_logs.items():
-            if term > engine.term and item.index >= first and view.get(item.index) != item.term:
-                self.fail("committed-behind-leader", node=nid, index=item.index, leader=leader, leader_term=term)
+            if term > engine.term and item.offset >= first and view.get(item.offset) != item.term:
+                self.fail("committed-behind-leader", node=nid, index=item.offset, leader=leader, leader_term=term)
         voters = engine.voters() or frozenset(self._first_voters)
         holders = [voter for voter in sorted(voters) if self._holds(voter, item)]
         if 2 * len(holders) <= len(voters):
-            self.note("phantom-commit", node=nid, index=item.index, term=item.term, holders=holders, voters=len(voters))
+            self.note(
+                "phantom-commit", node=nid, index=item.offset, term=item.term, holders=holders, voters=len(voters)
+            )
 
     def _holds(self, nid: str, item: LogItem) -> bool:
         disk = self.hosts[nid].disk
         log = disk.log.durable if self._is_lossy else disk.log.current
-        if not log or item.index < log[0].index:
+        if not log or item.offset < log[0].offset:
             return bool(log)  # below the first index: inside of the node's snapshot
-        return any(known.index == item.index and known.term == item.term for known in reversed(log))
+        return any(known.offset == item.offset and known.term == item.term for known in reversed(log))

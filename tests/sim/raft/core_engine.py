@@ -102,9 +102,9 @@ class CoreEngine(Engine):
         log = self.disk.log.current
         if not log:
             self._reset_log(snapshot)
-        elif log[0].index < snapshot.last_offset:
-            at = bisect_left(log, snapshot.last_offset, key=lambda item: item.index)
-            matches = at < len(log) and log[at].index == snapshot.last_offset and log[at].term == snapshot.term
+        elif log[0].offset < snapshot.last_offset:
+            at = bisect_left(log, snapshot.last_offset, key=lambda item: item.offset)
+            matches = at < len(log) and log[at].offset == snapshot.last_offset and log[at].term == snapshot.term
             self._reset_log(snapshot, log[at + 1 :] if matches else [])
 
     def _reset_log(self, snapshot: Snapshot, keep: list[LogItem] | None = None) -> None:
@@ -132,7 +132,7 @@ class CoreEngine(Engine):
             self.disk.file(SNAPSHOT).sync()
             self._reset_log(ready.snapshot)
         if ready.truncate_to is not None:
-            self.disk.log_cut(bisect_right(self.disk.log.current, ready.truncate_to, key=lambda item: item.index))
+            self.disk.log_cut(bisect_right(self.disk.log.current, ready.truncate_to, key=lambda item: item.offset))
         for entry in ready.entries:
             self.world.checker.on_entry(self.nid, item_of(entry), self.disk.log.current[-1].term)
             self.disk.log_add(item_of(entry))
@@ -205,7 +205,7 @@ class CoreEngine(Engine):
         if core.applied_offset <= core.log.snapshot.last_offset or self._in_flight is not None:
             return
         snapshot = core.compact(core.applied_offset, pickle.dumps(self._state))
-        keep = [item for item in self.disk.log.current if item.index > snapshot.last_offset]
+        keep = [item for item in self.disk.log.current if item.offset > snapshot.last_offset]
         self.disk.file_write(SNAPSHOT, snapshot)
         self.disk.file(SNAPSHOT).sync()
         self._reset_log(snapshot, keep)

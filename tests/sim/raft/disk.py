@@ -14,7 +14,8 @@ class Crash(BaseException):
 class LogItem(NamedTuple):
     """One entry of an engine's log on disk, as far as the checker needs to know it."""
 
-    index: int
+    offset: int
+    """Its place in the log: an index where the engine has no batches."""
     term: int
     payload: Any
 

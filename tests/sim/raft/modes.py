@@ -1,6 +1,6 @@
 """Which faults a run has, and the list of events that follows from a seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -42,43 +42,24 @@ class Mode:
     read: float = 0.0
 
 
-_LAN = {"partition": 0.02, "breaks": 0.04, "slow": 0.03, "stall": 0.01}
-_CHAOS = {"is_fifo": False, "drop": 0.05, "duplicate": 0.05, "partition": 0.02, "crash": 0.02, "all_crash": 0.003}
+_LAN = Mode(name="lan", partition=0.02, breaks=0.04, slow=0.03, stall=0.01)
+_DATAGRAMS = Mode(name="datagrams", is_fifo=False, drop=0.05, partition=0.02, crash=0.02)
+_CHAOS = replace(_DATAGRAMS, duplicate=0.05, all_crash=0.003, is_lossy=True, stall=0.02, transfer=0.02, read=0.3)
 
 MODES = {
     mode.name: mode
     for mode in [
         Mode(name="clean"),
-        Mode(name="tcp", crash=0.025, **_LAN),
-        Mode(name="tcp-compact", crash=0.04, compact=0.15, **_LAN),
-        Mode(name="midcrash-compact", midcrash=0.04, compact=0.15, **_LAN),
-        Mode(name="power", crash=0.02, all_crash=0.008, is_lossy=True, **_LAN),
-        Mode(name="power-compact", crash=0.02, all_crash=0.008, is_lossy=True, compact=0.15, **_LAN),
-        Mode(name="zombie", crash=0.03, has_zombies=True, **_LAN),
-        Mode(name="reorder", is_fifo=False, drop=0.05, delay=3, partition=0.02, crash=0.02),
-        Mode(name="duplicate", is_fifo=False, drop=0.02, duplicate=0.10, delay=2, partition=0.02, crash=0.02),
-        Mode(
-            name="chaos",
-            delay=3,
-            midcrash=0.01,
-            is_lossy=True,
-            compact=0.1,
-            stall=0.02,
-            transfer=0.02,
-            read=0.3,
-            **_CHAOS,
-        ),
-        Mode(
-            name="voters",
-            delay=2,
-            is_lossy=True,
-            compact=0.08,
-            voters=0.06,
-            stall=0.02,
-            transfer=0.02,
-            read=0.3,
-            **_CHAOS,
-        ),
+        replace(_LAN, name="tcp", crash=0.025),
+        replace(_LAN, name="tcp-compact", crash=0.04, compact=0.15),
+        replace(_LAN, name="midcrash-compact", midcrash=0.04, compact=0.15),
+        replace(_LAN, name="power", crash=0.02, all_crash=0.008, is_lossy=True),
+        replace(_LAN, name="power-compact", crash=0.02, all_crash=0.008, is_lossy=True, compact=0.15),
+        replace(_LAN, name="zombie", crash=0.03, has_zombies=True),
+        replace(_DATAGRAMS, name="reorder", delay=3),
+        replace(_DATAGRAMS, name="duplicate", drop=0.02, duplicate=0.10, delay=2),
+        replace(_CHAOS, name="chaos", delay=3, midcrash=0.01, compact=0.1),
+        replace(_CHAOS, name="voters", delay=2, compact=0.08, voters=0.06),
     ]
 }
 

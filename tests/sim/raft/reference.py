@@ -121,8 +121,8 @@ class SimJournal(Journal):  # type: ignore[misc] # pysyncobj is not typed
     def __getitem__(self, index: Any) -> Any:
         found = self._disk.log.current[index]
         if isinstance(found, LogItem):
-            return found.payload, found.index, found.term
-        return [(item.payload, item.index, item.term) for item in found]
+            return found.payload, found.offset, found.term
+        return [(item.payload, item.offset, item.term) for item in found]
 
     def __len__(self) -> int:
         return len(self._disk.log.current)
@@ -135,8 +135,8 @@ class SimJournal(Journal):  # type: ignore[misc] # pysyncobj is not typed
     def getRaftCommitIndex(self) -> int:
         return int(self._meta.get("commit", 1))
 
-    def setCurrentTerm(self, currentTerm: int, votedForNodeId: Any) -> None:
-        self._meta["term"], self._meta["vote"] = currentTerm, votedForNodeId
+    def setCurrentTerm(self, term: int, votedForNodeId: Any) -> None:
+        self._meta["term"], self._meta["vote"] = term, votedForNodeId
         self._disk.meta_write(**self._meta)
 
     def getCurrentTerm(self) -> int:
@@ -244,7 +244,8 @@ class ReferenceEngine(Engine):
         }
         nodes = [SimNode(i) for i in world.ids]
         me = next(node for node in nodes if node.id == nid)
-        self.node = _Application(
+        application: Any = _Application  # pysyncobj is not typed
+        self.node: Any = application(
             self,
             me,
             [node for node in nodes if node.id != nid],
@@ -309,14 +310,15 @@ class ReferenceEngine(Engine):
 
     @property
     def first_index(self) -> int:  # type: ignore[override]
-        return self.disk.log.current[0].index
+        return self.disk.log.current[0].offset
 
     @property
     def last_index(self) -> int:  # type: ignore[override]
-        return self.disk.log.current[-1].index
+        return self.disk.log.current[-1].offset
 
     def entries(self, after: int, through: int) -> list[LogItem]:
-        return [item for item in self.disk.log.current if after < item.index <= through and item.term > 0]
+        return [item for item in self.disk.log.current if after < item.offset <= through and item.term > 0]
 
     def state(self) -> State:
-        return self.node.data
+        state: State = self.node.data
+        return state

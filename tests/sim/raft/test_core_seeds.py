@@ -1,6 +1,6 @@
 """The core under random faults: no safety rule is ever broken, and after healing everybody converges.
 
-KRAFTLOG_SEEDS sets the seeds for each configuration. A failing seed is replayed and made smaller by
+A failing seed is replayed and made smaller by
 `python -m tests.sim.raft.runs core MODE SEED --nodes N --minimise`.
 """
 
@@ -15,6 +15,7 @@ from tests.sim.raft.core_engine import CoreEngine
 from tests.sim.raft.modes import MODES
 from tests.sim.raft.runs import run_seed, seed_count
 
+SEEDS = 70  # for each whole share: 1,000 in all
 CONFIGURATIONS = [  # mode, voters, spare nodes, share of the seeds
     ("clean", 3, 0, 0.2),
     ("tcp", 3, 0, 1),
@@ -35,19 +36,30 @@ CONFIGURATIONS = [  # mode, voters, spare nodes, share of the seeds
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "nodes", "extra", "share"), CONFIGURATIONS)
-def test_no_seed_breaks_a_rule(mode: str, nodes: int, extra: int, share: float) -> None:
-    """The invariants of `checker`, soft ones too, after every event of every seed."""
+def run_seeds(mode: str, nodes: int, extra: int, seeds: range) -> None:
     bad = []
     acked = 0
-    for seed in range(max(1, int(share * seed_count(70)))):
+    for seed in seeds:
         run = run_seed(CoreEngine, MODES[mode], seed, nodes=nodes, extra=extra)
         acked += run.world.checker.stats["acked"]
         if run.is_bad:
             bad.append(run.describe())
     assert not bad, "\n".join(bad)
     assert acked, "the runs did nothing"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "nodes", "extra", "share"), CONFIGURATIONS)
+def test_no_seed_breaks_a_rule(mode: str, nodes: int, extra: int, share: float) -> None:
+    """The invariants of `checker`, soft ones too, after every event of every seed."""
+    run_seeds(mode, nodes, extra, range(int(share * SEEDS)))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("mode", "nodes", "extra", "share"), CONFIGURATIONS)
+def test_no_further_seed_breaks_a_rule(mode: str, nodes: int, extra: int, share: float) -> None:
+    """The same with KRAFTLOG_SEEDS seeds for each whole share."""
+    run_seeds(mode, nodes, extra, range(SEEDS, SEEDS + int(share * seed_count(1000))))
 
 
 def trace_hash(mode: str, seed: int) -> str:

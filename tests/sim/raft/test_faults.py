@@ -354,7 +354,7 @@ def test_crash_between_snapshot_and_log_keeps_the_tail() -> None:
     host = lab.hosts[follower]
     end = host.running.last_index
     core: RaftCore = lab.core(follower)
-    offset = [item.index for item in host.disk.log.current if isinstance(item, LogItem)][-2]
+    offset = [item.offset for item in host.disk.log.current if isinstance(item, LogItem)][-2]
     host.disk.file_write("snapshot", core.compact(offset, lab_state(lab, follower, offset)))
     host.disk.file("snapshot").sync()
     lab.crash(follower)
