@@ -21,6 +21,7 @@ version of the software may have written them, and compaction keeps them.
 """
 
 import struct
+import sys
 from dataclasses import dataclass
 
 from kraftlog.proto.errors import CorruptRecordError, InvalidRequestError
@@ -34,6 +35,8 @@ MAX_STRING_BYTES = 0x7FFF  # an int16 length
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_OFFSET_KEY_START = _INT16.pack(OFFSET_COMMIT_KEY_VERSION)
+_OFFSET_VALUE_HEAD = struct.Struct(">hqih")  # version, offset, leader_epoch, length of the metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +124,16 @@ def group_metadata_record(group_id: str, value: GroupMetadataValue | None) -> Co
 def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
     match key:
         case OffsetCommitKey(group_id, topic, partition):
-            return b"".join(
-                (
-                    _INT16.pack(OFFSET_COMMIT_KEY_VERSION),
-                    _string(group_id),
-                    _string(topic),
-                    _INT32.pack(partition),
-                )
-            )
+            prefix = _INT16.pack(OFFSET_COMMIT_KEY_VERSION)
+            return b"".join((prefix, _string(group_id), _string(topic), _INT32.pack(partition)))
         case GroupMetadataKey(group_id):
             return _INT16.pack(GROUP_METADATA_KEY_VERSION) + _string(group_id)
 
 
 def decode_key(data: bytes) -> Key:
     """The key in `data`; raises `CorruptRecordError` if the bytes do not hold what its version says."""
+    if (usual := _usual_offset_key(data)) is not None:
+        return usual
     cursor = _Cursor(data)
     version = cursor.int16()
     if version < 0:
@@ -151,6 +150,8 @@ def decode_key(data: bytes) -> Key:
 
 def decode_offset_commit(data: bytes) -> OffsetCommitValue:
     """An OffsetCommitValue of version 0 to 3; raises `CorruptRecordError` on anything else."""
+    if (usual := _usual_offset_value(data)) is not None:
+        return usual
     cursor = _Cursor(data)
     version = _value_version(cursor, "OffsetCommitValue", OFFSET_COMMIT_VALUE_VERSION)
     offset = cursor.int64()
@@ -161,6 +162,37 @@ def decode_offset_commit(data: bytes) -> OffsetCommitValue:
         cursor.int64()  # expire_timestamp: retention is the coordinator's matter since Kafka 2.1 (KIP-211)
     cursor.expect_end()
     return OffsetCommitValue(offset, leader_epoch, metadata, commit_timestamp_ms)
+
+
+def _usual_offset_key(data: bytes) -> OffsetCommitKey | None:
+    """An OffsetCommitKey v1 in one go: it is nearly everything that a load reads. None: let the cursor look at it."""
+    size_bytes = len(data)
+    if size_bytes < 10 or not data.startswith(_OFFSET_KEY_START):
+        return None
+    topic_start = 6 + int.from_bytes(data[2:4])
+    topic_stop = topic_start + int.from_bytes(data[topic_start - 2 : topic_start])
+    if topic_start > size_bytes - 4 or topic_stop != size_bytes - 4:
+        return None
+    try:
+        group_id, topic = data[4 : topic_start - 2].decode(), data[topic_start:topic_stop].decode()
+    except UnicodeDecodeError:
+        return None
+    return OffsetCommitKey(group_id, sys.intern(topic), int.from_bytes(data[topic_stop:], signed=True))
+
+
+def _usual_offset_value(data: bytes) -> OffsetCommitValue | None:
+    """An OffsetCommitValue v3 in one go. None: let the cursor look at it."""
+    if len(data) < _OFFSET_VALUE_HEAD.size + 8:
+        return None
+    version, offset, leader_epoch, length = _OFFSET_VALUE_HEAD.unpack_from(data)
+    stop = _OFFSET_VALUE_HEAD.size + length
+    if version != OFFSET_COMMIT_VALUE_VERSION or length < 0 or stop + 8 != len(data):
+        return None
+    try:
+        metadata = data[_OFFSET_VALUE_HEAD.size : stop].decode()
+    except UnicodeDecodeError:
+        return None
+    return OffsetCommitValue(offset, leader_epoch, metadata, int.from_bytes(data[stop:], signed=True))
 
 
 def decode_group_metadata(data: bytes) -> GroupMetadataValue:
@@ -209,8 +241,8 @@ def _decode_member(cursor: "_Cursor", version: int) -> MemberMetadata:
         client_host=client_host,
         rebalance_timeout_ms=first_timeout_ms,
         session_timeout_ms=session_timeout_ms,
-        subscription=cursor.bytes(),
-        assignment=cursor.bytes(),
+        subscription=cursor.blob(),
+        assignment=cursor.blob(),
     )
 
 
@@ -268,35 +300,36 @@ def _bytes(data: bytes) -> bytes:
 class _Cursor:
     """A position in bytes that refuses to read beyond their end."""
 
-    __slots__ = ("_data", "_position")
+    __slots__ = ("_data", "_end", "_position")
 
     def __init__(self, data: bytes) -> None:
-        self._data = bytes(data)
+        self._data = data
         self._position = 0
+        self._end = len(data)
 
     @property
     def remaining(self) -> int:
-        return len(self._data) - self._position
+        return self._end - self._position
 
-    def _take(self, count: int) -> bytes:
-        if not 0 <= count <= self.remaining:
-            raise CorruptRecordError(
-                f"coordinator record needs {count} bytes at {self._position}, but {self.remaining} remain"
-            )
+    def _skip(self, count: int) -> int:
+        """Go on by `count` bytes and return where they begin."""
         start = self._position
-        self._position = start + count
-        return self._data[start : self._position]
+        stop = start + count
+        if count < 0 or stop > self._end:
+            raise CorruptRecordError(f"coordinator record needs {count} bytes at {start}, but has {self._end}")
+        self._position = stop
+        return start
 
     def int16(self) -> int:
-        return int(_INT16.unpack(self._take(2))[0])
+        return _INT16.unpack_from(self._data, self._skip(2))[0]  # type: ignore[no-any-return] # the format says int
 
     def int32(self) -> int:
-        return int(_INT32.unpack(self._take(4))[0])
+        return _INT32.unpack_from(self._data, self._skip(4))[0]  # type: ignore[no-any-return] # the format says int
 
     def int64(self) -> int:
-        return int(_INT64.unpack(self._take(8))[0])
+        return _INT64.unpack_from(self._data, self._skip(8))[0]  # type: ignore[no-any-return] # the format says int
 
-    def bytes(self) -> bytes:
+    def blob(self) -> bytes:
         return self._take(self.int32())
 
     def string(self) -> str:
@@ -317,3 +350,7 @@ class _Cursor:
     def expect_end(self) -> None:
         if self.remaining:
             raise CorruptRecordError(f"coordinator record has {self.remaining} bytes beyond its end")
+
+    def _take(self, count: int) -> bytes:
+        start = self._skip(count)
+        return self._data[start : start + count]

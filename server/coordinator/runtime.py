@@ -30,6 +30,8 @@ from kraftlog.proto.records import BatchBuilder, decode_records
 from kraftlog.proto.seams import Buffer, Clock
 from kraftlog.server.coordinator.records import CoordinatorRecord
 
+FORGET_EVERY = 64  # forgetting walks over all versions that are kept, so it is not done for each of many
+
 
 class LogRead(Protocol):
     """What a read of the log gives."""
@@ -210,8 +212,8 @@ class PartitionRuntime:
     def _advance(self) -> None:
         done = self._pending.popleft()
         self._committed_offset = done.last_offset
-        if self._pending:
-            self._machine.registry.forget_before(self._committed_offset)
-        else:
+        if not self._pending:
             self._machine.registry.forget_all()
+        elif len(self._pending) % FORGET_EVERY == 0:
+            self._machine.registry.forget_before(self._committed_offset)
         done.on_committed()

@@ -1,12 +1,14 @@
 """The bytes in `__consumer_offsets` are Kafka's."""
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlog.proto.errors import CorruptRecordError, InvalidRequestError, KraftlogError
+from kraftlog.server.coordinator import records
 from kraftlog.server.coordinator.records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -185,6 +187,33 @@ def test_generations_survive_the_round_trip(group_id: str, value: GroupMetadataV
     record = group_metadata_record(group_id, value)
     assert record.value is not None
     assert (decode_key(record.key), decode_group_metadata(record.value)) == (GroupMetadataKey(group_id), value)
+
+
+@given(st.data())
+def test_the_short_way_and_the_careful_way_read_the_same(data: st.DataObject) -> None:
+    """Nearly every record is read in one go; what that refuses, and what it accepts, the cursor reads alike."""
+    record = offset_commit_record(
+        OffsetCommitKey(data.draw(TEXT), data.draw(TEXT), 5), OffsetCommitValue(6, -1, data.draw(TEXT), 7)
+    )
+    for whole, short, decode in (
+        (record.key, "_usual_offset_key", decode_key),
+        (record.value or b"", "_usual_offset_value", decode_offset_commit),
+    ):
+        encoded = bytearray(whole)
+        for _ in range(data.draw(st.integers(0, 2))):
+            encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+        damaged = bytes(encoded[: data.draw(st.integers(0, len(encoded)))] if data.draw(st.booleans()) else encoded)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(records, short, lambda data: None)
+            careful = _outcome(decode, damaged)
+        assert _outcome(decode, damaged) == careful
+
+
+def _outcome(decode: Callable[[bytes], object], data: bytes) -> object:
+    try:
+        return decode(data)
+    except CorruptRecordError:
+        return CorruptRecordError
 
 
 @given(st.data())
