@@ -82,7 +82,7 @@ class Kraftlog:
 
     def create_topic(self, name: str, partitions: int, policy: str) -> None:
         with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(name, partitions, configs={"flush.policy": policy})])
+            admin.create_topics([NewTopic(name=name, num_partitions=partitions, configs={"flush.policy": policy})])
 
     def delete_topic(self, name: str) -> None:
         with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
@@ -201,7 +201,7 @@ def start_to_first_ack(directory: Path) -> tuple[float, float]:
         address = node.start()
         with Producer(bootstrap_servers=address) as producer, Admin(bootstrap_servers=address) as admin:
             if not admin.list_topics():
-                admin.create_topics([NewTopic("first", 1)])
+                admin.create_topics([NewTopic(name="first", num_partitions=1)])
             producer.send("first", b"x").result(10)
             seconds.append(time.perf_counter() - started)
         node.stop()
