@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from kraftlog.logstore import reading
 from kraftlog.logstore.append import Placement, check_leader_append, place_as_follower, place_as_leader
 from kraftlog.logstore.checkpoints import write_epoch_checkpoint
 from kraftlog.logstore.config import LogConfig
@@ -31,11 +30,10 @@ from kraftlog.logstore.errors import is_disk_full, storage_error, storage_errors
 from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import LEADER_EPOCH_FILE
-from kraftlog.logstore.producer_state import AbortedTransaction
-from kraftlog.logstore.reading import ReadResult
+from kraftlog.logstore.reading import ReadableLog, segment_number
 from kraftlog.logstore.recovery import load_log
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
-from kraftlog.logstore.segment import RecordPosition, Segment, TornAppendError
+from kraftlog.logstore.segment import Segment, TornAppendError
 from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, OffsetOutOfRangeError, StorageError
 from kraftlog.proto.records import BatchHeader, TimestampType, validate_batches
 from kraftlog.proto.seams import Buffer
@@ -69,7 +67,7 @@ class RecoveryPoints(Protocol):
         ...
 
 
-class Log:
+class Log(ReadableLog):
     """See the module. `failure` and `damage` say why the log takes no more appends."""
 
     def __init__(
@@ -111,7 +109,6 @@ class Log:
             )
         self.damage: CorruptRecordError | None = loaded.damage
         self._segments = tuple(loaded.segments)
-        """Replaced, never changed: readers in other threads keep theirs."""
         self._unsynced: deque[tuple[Segment, int]] = deque(
             (segment, following.base_offset)
             for segment, following in zip(self._segments, self._segments[1:], strict=False)
@@ -121,7 +118,7 @@ class Log:
         self._snapshots = loaded.snapshots
         self.producers = loaded.producers
         self.epochs = loaded.epochs
-        self._saved_epochs = None if loaded.needs_sync else loaded.epochs.entries
+        self._saved_epochs = loaded.epochs.entries if loaded.epochs.entries == loaded.saved_epochs else None
         self._active_since_ms = now_ms
         self.log_end_offset = loaded.log_end_offset
         self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
@@ -136,27 +133,9 @@ class Log:
             self.flush()
 
     @property
-    def name(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    @property
     def recovery_point(self) -> int:
         """What to record on disk as flushed: for a damaged log what was recorded before, so that it stays damaged."""
         return self.flushed_end_offset if self.damage is None else self._recorded_end
-
-    @property
-    def latest_epoch(self) -> int:
-        """-1 while no batch has one."""
-        return self.epochs.latest_epoch
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of batches in all segments."""
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def segment_base_offsets(self) -> list[int]:
-        return [segment.base_offset for segment in self._segments]
 
     @property
     def _active(self) -> Segment:
@@ -329,7 +308,7 @@ class Log:
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        number = reading.segment_number(self._segments, offset)
+        number = segment_number(self._segments, offset)
         with self._flush_lock, self._truncating():
             active = self._segments[number]
             position = active.position_of(offset)
@@ -399,52 +378,8 @@ class Log:
         self.log_end_offset = end_offset
         self.epochs.truncate_to(end_offset)
         start = self._snapshots.load_latest(end_offset, self.producers)
-        for segment in self._segments[reading.segment_number(self._segments, start or 0) :]:
+        for segment in self._segments[segment_number(self._segments, start or 0) :]:
             replay_producers(self.producers, segment, max(start or 0, segment.base_offset))
-
-    # Reading.
-
-    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, of those that start below `end_offset`.
-
-        At most `max_bytes`; the first batch is returned whatever its size with `at_least_one_batch`. An answer may be
-        shorter than it could be (it does not cross segments). Nothing to read: empty, with where to go on. Any thread.
-        Raises `OffsetOutOfRangeError` for an offset outside of [log_start_offset, log_end_offset].
-        """
-        log_end_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.name}: offset {offset} is outside of the log, {self.log_start_offset} to {log_end_offset}"
-            )
-        end_offset = min(end_offset, log_end_offset)
-        if offset >= end_offset:
-            return ReadResult(b"", offset)
-        with storage_errors("read", self.directory):
-            return reading.read_batches(self._segments, offset, max_bytes, end_offset, at_least_one_batch)
-
-    def offset_for_time(self, timestamp_ms: int) -> RecordPosition | None:
-        """(offset, timestamp, leader epoch) of the first record with a timestamp >= `timestamp_ms`; None after the last."""
-        with storage_errors("read", self.directory):
-            return reading.offset_for_time(self._segments, timestamp_ms, self.log_start_offset)
-
-    def max_timestamp(self) -> RecordPosition | None:
-        """(offset, timestamp, leader epoch) of the first record with the largest timestamp; None when empty."""
-        with storage_errors("read", self.directory):
-            return reading.max_timestamp(self._segments, self.log_start_offset)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch <= `epoch`, its exclusive end); (-1, -1) if it is newer than all known ones."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Exclusive end of what read_committed may see: the high watermark, or the first open transaction's start."""
-        unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
-
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with data in [`start_offset`, `end_offset`), by first offset."""
-        with storage_errors("read", self.directory):
-            return reading.aborted_transactions(self._segments, start_offset, end_offset)
 
     # Durability and the end.
 
@@ -499,6 +434,7 @@ class Log:
             if is_sound:
                 self.flush()
                 with self._flush_lock, storage_errors("close", self.directory):
+                    self._save_epochs()
                     self._snapshots.write(self.log_end_offset, self.producers)
                     self._active.seal()
                     self._active.sync()

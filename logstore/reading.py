@@ -1,10 +1,13 @@
-"""Lookups over the segments of a log. Nothing here changes anything; any thread may call it with its own tuple."""
+"""The reading half of a log: batches by offset, records by time, epochs' ends, aborted transactions."""
 
 import bisect
 from typing import NamedTuple
 
-from kraftlog.logstore.producer_state import AbortedTransaction
+from kraftlog.logstore.epochs import LeaderEpochCache
+from kraftlog.logstore.errors import storage_errors
+from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
 from kraftlog.logstore.segment import RecordPosition, Segment
+from kraftlog.proto.errors import OffsetOutOfRangeError
 
 Segments = tuple[Segment, ...]
 
@@ -22,43 +25,105 @@ def segment_number(segments: Segments, offset: int) -> int:
     return max(0, bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
 
 
-def read_batches(
-    segments: Segments, offset: int, max_bytes: int, end_offset: int, at_least_one_batch: bool
-) -> ReadResult:
-    """Batches of one segment from the one that holds `offset` on, of those that start below `end_offset`."""
-    for number in range(segment_number(segments, offset), len(segments)):
-        is_below_end = number + 1 < len(segments) and segments[number + 1].base_offset <= end_offset
-        found = segments[number].read(offset, max_bytes, None if is_below_end else end_offset, at_least_one_batch)
-        if found is not None:
-            return ReadResult(*found)
-        if not is_below_end:
-            break
-    return ReadResult(b"", end_offset)
+class ReadableLog:
+    """Changes nothing. `read` may be called from any thread, the rest from the log's writer.
 
+    Invariant: log_start_offset <= log_end_offset; the end is exclusive.
+    """
 
-def offset_for_time(segments: Segments, timestamp: int, start_offset: int) -> RecordPosition | None:
-    """The first record from `start_offset` on with a timestamp >= `timestamp`; of equal ones the lowest offset."""
-    for segment in segments[segment_number(segments, start_offset) :]:
-        found = segment.offset_for_time(timestamp, start_offset)
-        if found is not None:
-            return found
-    return None
+    topic: str
+    partition: int
+    directory: str
+    log_start_offset: int
+    log_end_offset: int
+    epochs: LeaderEpochCache
+    producers: ProducerStateManager
+    _segments: Segments
+    """Ascending, never empty. Replaced, never changed: readers in other threads keep theirs."""
 
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
-def max_timestamp(segments: Segments, start_offset: int) -> RecordPosition | None:
-    """The first record that has the largest timestamp of all."""
-    later = segments[segment_number(segments, start_offset) :]
-    largest = max((segment.largest_timestamp_from(start_offset) for segment in later), default=-1)
-    return offset_for_time(segments, largest, start_offset) if largest >= 0 else None
+    @property
+    def latest_epoch(self) -> int:
+        """-1 while there is none."""
+        return self.epochs.latest_epoch
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in all segments."""
+        return sum(segment.size_bytes for segment in self._segments)
 
-def aborted_transactions(segments: Segments, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Transactions with data in [`start_offset`, `end_offset`) that were aborted, by first offset."""
-    found = []
-    for segment in segments[segment_number(segments, start_offset) :]:
-        for transaction in segment.indexes.aborted:
-            if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
-                found.append(transaction)
-            if transaction.last_stable_offset >= end_offset:
-                return sorted(found, key=lambda t: t.first_offset)
-    return sorted(found, key=lambda t: t.first_offset)
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        return [segment.base_offset for segment in self._segments]
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, at_least_one_batch: bool = True) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, of those that start below `end_offset`.
+
+        At most `max_bytes`; the first batch is returned whatever its size with `at_least_one_batch`. An answer may be
+        shorter than it could be (it does not cross segments). Nothing to read: empty, with where to go on.
+        Raises `OffsetOutOfRangeError` for an offset outside of [log_start_offset, log_end_offset], `StorageError`.
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.name}: offset {offset} is outside of the log, {self.log_start_offset} to {log_end_offset}"
+            )
+        end_offset = min(end_offset, log_end_offset)
+        if offset >= end_offset:
+            return ReadResult(b"", offset)
+        segments = self._segments
+        with storage_errors("read", self.directory):
+            for number in range(segment_number(segments, offset), len(segments)):
+                is_below_end = number + 1 < len(segments) and segments[number + 1].base_offset <= end_offset
+                limit = None if is_below_end else end_offset
+                found = segments[number].read(offset, max_bytes, limit, at_least_one_batch)
+                if found is not None:
+                    return ReadResult(*found)
+                if not is_below_end:
+                    break
+        return ReadResult(b"", end_offset)
+
+    def offset_for_time(self, timestamp_ms: int) -> RecordPosition | None:
+        """(offset, timestamp, leader epoch) of the first record with a timestamp >= `timestamp_ms`.
+
+        Of equal timestamps the lowest offset; None after the last one.
+        """
+        start = self.log_start_offset
+        with storage_errors("read", self.directory):
+            for segment in self._segments[segment_number(self._segments, start) :]:
+                found = segment.offset_for_time(timestamp_ms, start)
+                if found is not None:
+                    return found
+        return None
+
+    def max_timestamp(self) -> RecordPosition | None:
+        """(offset, timestamp, leader epoch) of the first record with the largest timestamp; None without records."""
+        start = self.log_start_offset
+        with storage_errors("read", self.directory):
+            segments = self._segments[segment_number(self._segments, start) :]
+            largest = max(segment.largest_timestamp_from(start) for segment in segments)
+        return self.offset_for_time(largest) if largest >= 0 else None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch <= `epoch`, its exclusive end); (-1, -1) if it is newer than all known ones."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Exclusive end of what read_committed may see: the high watermark, or the first open transaction's start."""
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with data in [`start_offset`, `end_offset`), by first offset."""
+        found: list[AbortedTransaction] = []
+        with storage_errors("read", self.directory):
+            for segment in self._segments[segment_number(self._segments, start_offset) :]:
+                for transaction in segment.indexes.aborted:
+                    if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
+                        found.append(transaction)
+                    if transaction.last_stable_offset >= end_offset:
+                        return sorted(found, key=lambda t: t.first_offset)
+        return sorted(found, key=lambda t: t.first_offset)

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 
 from kraftlog.logstore.batches import find_valid_batch, is_zero, scan_batches
 from kraftlog.logstore.checkpoints import read_epoch_checkpoint
-from kraftlog.logstore.epochs import LeaderEpochCache
+from kraftlog.logstore.epochs import EpochEntries, LeaderEpochCache
 from kraftlog.logstore.filesystem import TEMPORARY_SUFFIX, FileSystem, unlink_if_exists
+from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import (
     CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
@@ -52,6 +53,8 @@ class LoadedLog:
     snapshots: SnapshotStore
     producers: ProducerStateManager = field(default_factory=ProducerStateManager)
     epochs: LeaderEpochCache = field(default_factory=LeaderEpochCache)
+    saved_epochs: EpochEntries | None = None
+    """What the epoch checkpoint holds; None if that is nothing sound."""
     unsynced: list[Segment] = field(default_factory=list)
     """Sealed segments that recovery went through: to be synced before the next one counts as flushed."""
     needs_sync: bool = False
@@ -71,8 +74,7 @@ def load_log(
     if not segments:
         return _start_empty(fs, directory, snapshots, index_interval, required_end, log_start_offset)
     loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
-    loaded.epochs = _load_epochs(fs, directory, segments)
-    loaded.epochs.advance_start(segments[0].base_offset)
+    _load_epochs(loaded, fs, directory)
     if not (is_clean and _load_clean(loaded, required_end)):
         _Recovery(loaded, directory, recovery_point, required_end).run()
     snapshots.retain({segment.base_offset for segment in loaded.segments})
@@ -121,15 +123,17 @@ def _find_segments(fs: FileSystem, directory: str, index_interval: int) -> list[
     return segments
 
 
-def _load_epochs(fs: FileSystem, directory: str, segments: list[Segment]) -> LeaderEpochCache:
+def _load_epochs(loaded: LoadedLog, fs: FileSystem, directory: str) -> None:
+    """From the checkpoint, or from the batches of all segments but the last, which is gone through in any case."""
     entries = read_epoch_checkpoint(fs, os.path.join(directory, LEADER_EPOCH_FILE))
     if entries:
-        return LeaderEpochCache(entries)
-    cache = LeaderEpochCache()
-    for segment in segments[:-1]:  # the last one is gone through in any case
+        loaded.epochs = LeaderEpochCache(entries)
+        loaded.saved_epochs = loaded.epochs.entries
+        loaded.epochs.advance_start(loaded.segments[0].base_offset)
+        return
+    for segment in loaded.segments[:-1]:
         for _, header, _ in segment.batches():
-            cache.assign(header.leader_epoch, header.base_offset)
-    return cache
+            loaded.epochs.assign(header.leader_epoch, header.base_offset)
 
 
 def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
@@ -141,7 +145,7 @@ def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
         return False
     loaded.log_end_offset = end_offset
     _replay(loaded, loaded.snapshots.load_latest(end_offset, loaded.producers), loaded.segments)
-    if not loaded.epochs.entries:
+    if loaded.saved_epochs is None:
         for _, header, _ in last.batches():
             loaded.epochs.assign(header.leader_epoch, header.base_offset)
     loaded.epochs.truncate_to(end_offset + 1)  # an epoch without batches may start at the end
@@ -208,9 +212,10 @@ class _Recovery:
     def _recover(self, segment: Segment) -> bool:
         """Check one segment and make its indexes; False if it is damaged."""
         loaded, size, end_position = self._loaded, segment.size_bytes, 0
+        highest_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         segment.grow_from_scratch()
         for position, header, batch in scan_batches(segment.file, 0, size):
-            if header.base_offset < self._end_offset:
+            if not self._end_offset <= header.base_offset <= header.last_offset <= highest_offset:
                 return self._mark_damaged(segment, position, f"one with offset {header.base_offset} is there")
             segment.note_batch(position, header, header.last_offset)
             aborted = apply_to_producers(loaded.producers, header, header.base_offset, batch)

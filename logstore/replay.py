@@ -1,7 +1,10 @@
 """The one way in which batches change what a log knows of producers and transactions; append and recovery share it."""
 
+import logging
+
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
 from kraftlog.logstore.segment import Segment
+from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.records import (
     BatchHeader,
     ControlType,
@@ -11,6 +14,8 @@ from kraftlog.proto.records import (
     read_end_transaction_marker,
 )
 from kraftlog.proto.seams import Buffer
+
+logger = logging.getLogger(__name__)
 
 
 def apply_to_producers(
@@ -29,8 +34,14 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, from_off
 
 
 def _read_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """The end-of-transaction marker of a control batch; None if it is another kind of control batch."""
-    records = decode_batch(batch, check=False)
-    if records and read_control_type(records[0]) in (ControlType.COMMIT, ControlType.ABORT):
-        return read_end_transaction_marker(records[0])
+    """The end-of-transaction marker of a control batch; None if it is another kind of control batch.
+
+    A control batch whose record makes no sense marks nothing: it is in the log, and the log must load.
+    """
+    try:
+        records = decode_batch(batch, check=False)
+        if records and read_control_type(records[0]) in (ControlType.COMMIT, ControlType.ABORT):
+            return read_end_transaction_marker(records[0])
+    except KraftlogError as e:
+        logger.warning("ignoring a control batch: %s", e)
     return None

@@ -17,7 +17,7 @@ from kraftlog.logstore import layout
 from kraftlog.logstore.batches import ScannedBatch, find_batch, unpack_header, walk_headers, whole_batches
 from kraftlog.logstore.errors import is_disk_full
 from kraftlog.logstore.filesystem import File, FileSystem, sync_file, unlink_if_exists
-from kraftlog.logstore.indexes import NO_TIMESTAMP, TimestampOffset
+from kraftlog.logstore.indexes import NO_TIMESTAMP, OffsetPosition, TimestampOffset
 from kraftlog.logstore.producer_state import AbortedTransaction
 from kraftlog.logstore.segment_indexes import INDEX_SUFFIXES, SegmentIndexes, load_aborted, load_indexes
 from kraftlog.proto.records import HEADER_BYTES, BatchHeader, decode_batch
@@ -197,16 +197,14 @@ class Segment:
         if start >= limit:
             return None
         data = self.file.pread(min(max_bytes, limit - start), start)
-        entry = self.indexes.offsets.lookup_position(start + len(data))
-        end, next_offset = whole_batches(data, max(0, entry.position - start) if entry else 0)
+        end, next_offset = whole_batches(data, self._last_entry_in(data, start))
+        if next_offset is None and end:  # the entry's batch is cut: those before it are whole
+            end, next_offset = whole_batches(data, 0)
         if next_offset is None:
-            if end:  # the entry's batch is cut, those before it are whole: walk them
-                end, next_offset = whole_batches(data, 0)
-            elif at_least_one_batch:
-                data = self._read_batch(start)
-                end, next_offset = whole_batches(data, 0)
-            else:
+            if not at_least_one_batch:
                 return b"", offset
+            data = self._read_batch(start)
+            end, next_offset = whole_batches(data, 0)
         assert next_offset is not None, f"{self.path(layout.LOG_SUFFIX)}: no batch at position {start}"
         self._start_hint = (next_offset, start + end)
         return (data if end == len(data) else data[:end]), next_offset
@@ -215,11 +213,10 @@ class Segment:
         """The first record from `start_offset` on with a timestamp >= `timestamp`."""
         if self.largest.timestamp < timestamp:
             return None
-        entry = self.indexes.times.lookup(timestamp)
-        skip_to = max(start_offset, self.base_offset if entry is None else entry.offset)
+        skip_to = max(start_offset, self._nothing_before(timestamp))
         for position, header, _ in self.batches(self.position_of(skip_to)):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
-                for record in decode_batch(self._read_batch(position), check=False):
+                for record in decode_batch(self._read_batch(position)):
                     if record.timestamp >= timestamp and record.offset >= start_offset:
                         return record.offset, record.timestamp, header.leader_epoch
         return None
@@ -233,7 +230,7 @@ class Segment:
             if header.base_offset >= start_offset:
                 largest = max(largest, header.max_timestamp)
             else:
-                records = decode_batch(self._read_batch(position), check=False)
+                records = decode_batch(self._read_batch(position))
                 largest = max((r.timestamp for r in records if r.offset >= start_offset), default=NO_TIMESTAMP)
         return largest
 
@@ -256,7 +253,8 @@ class Segment:
         """
         limit = self.size_bytes if before is None else before
         entry = self.indexes.offsets.lookup_position(limit - 1)
-        end_position, end_offset = entry.position if entry else 0, self.base_offset
+        end_position = entry.position if entry and self._leads_to_batch(entry) else 0
+        end_offset = self.base_offset
         for position, header, _ in walk_headers(self.file, end_position, limit, with_control=False):
             end_position, end_offset = position + header.size_bytes, header.next_offset
         return end_position, end_offset
@@ -325,38 +323,61 @@ class Segment:
         entry = self.indexes.offsets.lookup(offset)
         if entry is None:
             return 0
-        if self.is_sealed and not self._leads_to_batch(entry.position, entry.offset):
-            self._replace_indexes(f"no batch ends with offset {entry.offset} at position {entry.position}")
-            entry = self.indexes.offsets.lookup(offset)
-        return entry.position if entry else 0
+        if not self._leads_to_batch(entry):
+            self._distrust_indexes(f"no batch ends with offset {entry.offset} at position {entry.position}")
+            return 0
+        return entry.position
 
-    def _leads_to_batch(self, position: int, last_offset: int) -> bool:
+    def _nothing_before(self, timestamp: int) -> int:
+        """An offset below which no record has a timestamp >= `timestamp`, by the time index."""
+        entry = self.indexes.times.lookup(timestamp)
+        if entry is None:
+            return self.base_offset
+        if not self._leads_to_timestamp(entry):
+            self._distrust_indexes(f"no batch ends with offset {entry.offset} and has timestamp {entry.timestamp}")
+            return self.base_offset
+        return entry.offset
+
+    def _last_entry_in(self, data: bytes, start: int) -> int:
+        """Where in `data`, read from position `start`, the last indexed batch starts; 0 if none does."""
+        entry = self.indexes.offsets.lookup_position(start + len(data) - 1)
+        if entry is None or entry.position <= start:
+            return 0
+        header = unpack_header(data, entry.position - start)
+        return entry.position - start if header is not None and header.last_offset == entry.offset else 0
+
+    def _leads_to_batch(self, entry: OffsetPosition) -> bool:
+        header = unpack_header(self.file.pread(HEADER_BYTES, entry.position))
+        return header is not None and header.last_offset == entry.offset
+
+    def _leads_to_timestamp(self, entry: TimestampOffset) -> bool:
+        position = self.position_of(entry.offset)
         header = unpack_header(self.file.pread(HEADER_BYTES, position))
-        return header is not None and header.last_offset == last_offset
+        return header is not None and (header.max_timestamp, header.last_offset) == entry
 
     def _load_indexes(self) -> SegmentIndexes:
         indexes = load_indexes(self._fs, self.path, self.base_offset, self.size_bytes)
-        if indexes is not None and self._are_true(indexes):
+        if indexes is None:
+            return self._rebuilt_indexes()
+        self._indexes = indexes  # for the lookups in `_are_true`
+        if self._are_true(indexes):
             return indexes
+        logger.warning("rebuilding the indexes of %s: the last entries lead nowhere", self.path(layout.LOG_SUFFIX))
         return self._rebuilt_indexes()
 
     def _are_true(self, indexes: SegmentIndexes) -> bool:
         """Whether the last entries of both indexes lead to the batches that they name."""
-        if len(indexes.offsets):
-            last = indexes.offsets.entry(len(indexes.offsets) - 1)
-            if not self._leads_to_batch(last.position, last.offset):
-                return False
-        if indexes.largest is None:
-            return self.size_bytes == 0
-        entry = indexes.offsets.lookup(indexes.largest.offset)
-        position = find_batch(self.file, entry.position if entry else 0, self.size_bytes, indexes.largest.offset)
-        header = unpack_header(self.file.pread(HEADER_BYTES, position))
-        return header is not None and (header.max_timestamp, header.last_offset) == indexes.largest
+        count = len(indexes.offsets)
+        if count and not self._leads_to_batch(indexes.offsets.entry(count - 1)):
+            return False
+        return self.size_bytes == 0 if indexes.largest is None else self._leads_to_timestamp(indexes.largest)
 
-    def _replace_indexes(self, reason: str) -> None:
-        logger.warning("rebuilding the indexes of %s: %s", self.path(layout.LOG_SUFFIX), reason)
+    def _distrust_indexes(self, reason: str) -> None:
+        """An entry lies. A sealed segment's indexes are made anew; a growing one's are checked at every use anyhow."""
+        logger.warning("the indexes of %s lie: %s", self.path(layout.LOG_SUFFIX), reason)
         with self._lock:
-            self._indexes = self._rebuilt_indexes()
+            if self.is_sealed:
+                self._indexes = self._rebuilt_indexes()
 
     def _rebuilt_indexes(self) -> SegmentIndexes:
         """Indexes of a sealed segment made from its batches' headers; their files are written if that is possible."""

@@ -4,7 +4,7 @@
     0         2      version            1
     2         4      crc                CRC-32C of everything from position 6 on
     6         4      number of entries
-    10        44     each entry: int64 producer id, int16 producer epoch, int32 last sequence, int64 last offset,
+    10        46     each entry: int64 producer id, int16 producer epoch, int32 last sequence, int64 last offset,
                      int32 offset delta (last minus first offset of the last batch), int64 timestamp,
                      int32 coordinator epoch, int64 first offset of the open transaction (-1: none)
 

@@ -1,0 +1,335 @@
+"""A node's directory of logs: whose it is, who has it, what is recorded in it."""
+
+import contextlib
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kraftlog.logstore import LogConfig, LogDir, LogDirLockedError, RealFileSystem, format_log_dir
+from kraftlog.logstore.checkpoints import read_offset_checkpoint
+from kraftlog.logstore.layout import deleted_directory_name, parse_log_directory, parse_segment_file
+from kraftlog.proto.errors import (
+    CorruptRecordError,
+    InconsistentClusterIdError,
+    InvalidTopicError,
+    LogDirNotFoundError,
+    StorageError,
+    TopicAlreadyExistsError,
+)
+from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
+from tests.unit.logstore.builders import (
+    CLUSTER_ID,
+    DATA,
+    DIRECTORY_ID,
+    NOW_MS,
+    SMALL,
+    append,
+    create_log,
+    open_log_dir,
+    reopen,
+    values_of,
+)
+
+TOPIC_ID = bytes(range(16))
+
+
+def open_as(fs: SimFileSystem, cluster_id: str = CLUSTER_ID, node_id: int = 1) -> LogDir:
+    return LogDir.open(DATA, fs=fs, node_id=node_id, cluster_id=cluster_id, now_ms=NOW_MS)
+
+
+class TestIdentity:
+    def test_meta_properties_are_kafkas(self) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        assert fs.contents("/data/meta.properties").decode() == (
+            f"cluster.id={CLUSTER_ID}\ndirectory.id={DIRECTORY_ID}\nnode.id=1\nversion=1\n"
+        )
+        assert (log_dir.cluster_id, log_dir.node_id, log_dir.directory_id) == (CLUSTER_ID, 1, DIRECTORY_ID)
+
+    def test_formatting_is_durable_and_may_be_repeated(self) -> None:
+        fs = SimFileSystem()
+        for _ in range(2):
+            format_log_dir(DATA, fs, cluster_id=CLUSTER_ID, node_id=1, directory_id=DIRECTORY_ID)
+        fs.crash(random.Random(0))
+        assert open_as(fs).directory_id == DIRECTORY_ID
+
+    def test_another_clusters_directory_is_refused(self) -> None:
+        fs = SimFileSystem()
+        open_log_dir(fs).close()
+        with pytest.raises(InconsistentClusterIdError, match=r"belongs to cluster .*, not to 'other'"):
+            open_as(fs, cluster_id="other")
+        with pytest.raises(InconsistentClusterIdError, match=r"node '1', not to node 2"):
+            open_as(fs, node_id=2)
+        with pytest.raises(InconsistentClusterIdError):
+            format_log_dir(DATA, fs, cluster_id="other", node_id=1, directory_id=DIRECTORY_ID)
+        open_as(fs).close()
+
+    def test_a_directory_without_identity_is_refused(self) -> None:
+        fs = SimFileSystem()
+        with pytest.raises(LogDirNotFoundError, match="does not exist"):
+            open_as(fs)
+        fs.mkdir(DATA)
+        with pytest.raises(LogDirNotFoundError, match=r"no meta.properties"):
+            open_as(fs)
+
+
+class TestLock:
+    def test_a_second_owner_is_refused_in_one_line(self) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        with pytest.raises(LogDirLockedError, match="in use by another process") as caught:
+            open_as(fs)
+        assert isinstance(caught.value, StorageError)
+        assert "\n" not in str(caught.value)
+        log_dir.close()
+        open_as(fs).close()
+
+    def test_a_second_process_is_refused_and_the_first_unharmed(self, tmp_path: Path) -> None:
+        fs = RealFileSystem()
+        log_dir = open_log_dir(fs, path=str(tmp_path))
+        log = log_dir.create_log("t", 0, now_ms=NOW_MS)
+        code = (
+            "import sys; from kraftlog.logstore import *\n"
+            "try: LogDir.open(sys.argv[1], fs=RealFileSystem(), node_id=1, cluster_id=sys.argv[2], now_ms=0)\n"
+            "except LogDirLockedError as e: print(e)"
+        )
+        arguments = [sys.executable, "-c", code, str(tmp_path), CLUSTER_ID]
+        run = subprocess.run(arguments, capture_output=True, text=True)
+        assert (run.stdout.count("\n"), run.stderr) == (1, "")
+        assert "in use by another process" in run.stdout
+        append(log, "a")
+        log.flush()
+        log_dir.close()
+        assert subprocess.run(arguments, capture_output=True, text=True).stdout == ""
+
+    def test_a_failed_open_gives_the_lock_back(self) -> None:
+        fs = SimFileSystem()
+        open_log_dir(fs).close()
+        with pytest.raises(InconsistentClusterIdError):
+            open_as(fs, cluster_id="other")
+        open_as(fs)
+
+
+class TestLogs:
+    def test_a_created_log_is_there_after_power_loss(self) -> None:
+        for seed in range(20):
+            fs = SimFileSystem()
+            log_dir = open_log_dir(fs)
+            log_dir.create_log("orders", 3, TOPIC_ID, now_ms=NOW_MS)
+            fs.crash(random.Random(seed))
+            log_dir = open_log_dir(fs)
+            assert set(log_dir.logs) == {("orders", 3)}
+            assert log_dir.topic_id("orders", 3) == TOPIC_ID
+
+    def test_names_are_checked_before_they_reach_the_disk(self) -> None:
+        log_dir = open_log_dir(SimFileSystem())
+        for name in ("..", "a/b", "", "x" * 250):
+            with pytest.raises(InvalidTopicError):
+                log_dir.create_log(name, 0, now_ms=NOW_MS)
+
+    def test_a_log_exists_once(self) -> None:
+        log_dir = open_log_dir(SimFileSystem())
+        log_dir.create_log("t", 0, now_ms=NOW_MS)
+        with pytest.raises(TopicAlreadyExistsError):
+            log_dir.create_log("t", 0, now_ms=NOW_MS)
+
+    def test_configs_come_by_topic(self) -> None:
+        fs = SimFileSystem()
+        format_log_dir(DATA, fs, cluster_id=CLUSTER_ID, node_id=1, directory_id=DIRECTORY_ID)
+
+        def config_for(topic: str) -> LogConfig:
+            return LogConfig(retention_ms=len(topic))
+
+        log_dir = LogDir.open(DATA, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, config=config_for)
+        assert log_dir.create_log("abc", 0, now_ms=NOW_MS).config.retention_ms == 3
+        assert log_dir.create_log("abcd", 0, config=SMALL, now_ms=NOW_MS).config is SMALL
+        log_dir.close()
+        log_dir = LogDir.open(DATA, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, config=config_for)
+        assert log_dir.logs["abcd", 0].config.retention_ms == 4
+
+    def test_a_deletion_is_whole_or_not_at_all(self) -> None:
+        """Wherever power fails: the log is complete, or it is gone and its name is free."""
+        outcomes = set()
+        for stop in range(14):
+            for seed in range(6):
+                fs = SimFileSystem()
+                log_dir = open_log_dir(fs, SMALL)
+                log = log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS)
+                for number in range(10):
+                    append(log, str(number))
+                log.flush()
+                log_dir.checkpoint()
+                fs.stop_after(stop)
+                with contextlib.suppress(SimulatedPowerLoss):
+                    log_dir.delete_log("t", 0)
+                fs.crash(random.Random(seed))
+                log_dir = open_log_dir(fs, SMALL)
+                outcomes.add(len(log_dir.logs))
+                if log_dir.logs:
+                    assert len(values_of(log_dir.logs["t", 0])) == 10
+                else:
+                    log = log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS)
+                    append(log, "other")
+                    log.flush()
+                    fs.crash(random.Random(seed))
+                    assert values_of(reopen(fs, SMALL)) == [b"other"], "no recovery point of the old log counts"
+                assert not [name for name in fs.listdir(DATA) if name.endswith("-delete")]
+        assert outcomes == {0, 1}
+
+    def test_deleting_what_is_not_there_does_nothing(self) -> None:
+        open_log_dir(SimFileSystem()).delete_log("t", 0)
+
+    def test_foreign_files_are_left_alone(self) -> None:
+        fs = SimFileSystem()
+        open_log_dir(fs).close()
+        fs.put("/data/notes.txt", b"mine")
+        fs.mkdir("/data/lost+found")
+        assert not open_log_dir(fs).logs
+        assert fs.contents("/data/notes.txt") == b"mine"
+
+    def test_progress_is_told(self) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        for partition in range(3):
+            log_dir.create_log("t", partition, now_ms=NOW_MS)
+        log_dir.close()
+        told: list[tuple[int, int]] = []
+        LogDir.open(
+            DATA, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, on_progress=lambda n, of: told.append((n, of))
+        )
+        assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+class TestCleanStop:
+    def test_the_marker_is_there_only_while_stopped(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        assert not log_dir.was_clean
+        log_dir.close()
+        assert fs.contents("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+        log_dir = open_log_dir(fs)
+        assert log_dir.was_clean
+        assert fs.size("/data/.kafka_cleanshutdown") is None
+        fs.kill()
+        assert not open_log_dir(fs).was_clean
+
+    def test_an_unclean_close_leaves_no_marker(self) -> None:
+        fs = SimFileSystem()
+        log_dir, _ = create_log(fs=fs)
+        log_dir.close(clean=False)
+        assert fs.size("/data/.kafka_cleanshutdown") is None
+
+    def test_a_log_that_failed_prevents_the_marker(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        fs.fail("fdatasync", path_part="t-0")
+        log_dir.close()
+        assert fs.size("/data/.kafka_cleanshutdown") is None
+        assert values_of(reopen(fs)) == [b"a"]
+
+    def test_a_clean_stop_reads_no_data_at_the_next_start(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(100):
+            append(log, str(number))
+        log_dir.close()
+        fs.fail("pread", path_part="00000000000000000000.log", times=1000)
+        assert reopen(fs, SMALL).log_end_offset == 100
+
+
+class TestCheckpoints:
+    def test_flushed_ends_are_recorded(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a", "b")
+        log_dir.checkpoint()
+        assert read_offset_checkpoint(fs, "/data/recovery-point-offset-checkpoint") == {("t", 0): 0}
+        log.flush()
+        log_dir.checkpoint()
+        assert read_offset_checkpoint(fs, "/data/recovery-point-offset-checkpoint") == {("t", 0): 2}
+
+    def test_a_flushed_roll_is_recorded_before_anything_after_it_counts(self) -> None:
+        fs = SimFileSystem()
+        _, log = create_log(SMALL, fs)
+        for number in range(12):
+            append(log, str(number))
+        log.flush()
+        assert read_offset_checkpoint(fs, "/data/recovery-point-offset-checkpoint") == {("t", 0): 10}
+
+    def test_log_start_offsets_survive(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        append(log, "b")
+        log.flush()
+        log.advance_log_start_offset(1)
+        log_dir.checkpoint()
+        fs.crash(random.Random(5))
+        log = reopen(fs)
+        assert (log.log_start_offset, values_of(log)) == (1, [b"b"])
+
+    def test_a_log_deleted_up_to_its_lost_end_goes_on_there(self) -> None:
+        """Offsets that were deleted are not given again."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        append(log, "b")
+        log.advance_log_start_offset(2)
+        log_dir.checkpoint()
+        fs.crash(random.Random(1))
+        log = reopen(fs)
+        assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+
+    def test_high_watermarks_are_kept(self) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        assert log_dir.high_watermarks() == {}
+        log_dir.checkpoint_high_watermarks({("t", 0): 17})
+        assert fs.contents("/data/replication-offset-checkpoint") == b"0\n1\nt 0 17\n"
+        assert log_dir.high_watermarks() == {("t", 0): 17}
+        fs.put("/data/replication-offset-checkpoint", b"garbage")
+        assert log_dir.high_watermarks() == {}
+
+    def test_a_full_disk_is_a_storage_error(self) -> None:
+        fs = SimFileSystem()
+        log_dir, _ = create_log(fs=fs)
+        fs.capacity_bytes = 0
+        with pytest.raises(StorageError, match="disk full"):
+            log_dir.checkpoint()
+
+    def test_damage_stays_recorded(self) -> None:
+        """Neither a checkpoint nor a stop makes a damaged log look whole."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        append(log, "b")
+        log.flush()
+        log_dir.close()
+        fs.flip("/data/t-0/00000000000000000000.log", 90)
+        fs.unlink("/data/.kafka_cleanshutdown")
+        for _ in range(3):
+            log_dir = open_log_dir(fs)
+            log = log_dir.logs["t", 0]
+            assert log.damage is not None
+            assert values_of(log) == [b"a"], "what lies below the damage is readable"
+            with pytest.raises(CorruptRecordError, match="kraftctl log repair /data/t-0"):
+                append(log, "c")
+            log_dir.checkpoint()
+            log_dir.close()
+
+
+def test_names_of_directories_and_files() -> None:
+    assert parse_log_directory("a-b.c_d-12") == ("a-b.c_d", 12)
+    for name in ("orders", "orders-", "-1", "orders-x", "orders-99999999999", "a b-1", "lost+found", "o-1.x-delete"):
+        assert parse_log_directory(name) is None
+    assert parse_segment_file("00000000000000000042.log") == (42, ".log")
+    for name in ("42.log", "00000000000000000042.LOG", "99999999999999999999.log", "00000000000000000042.log.deleted"):
+        assert parse_segment_file(name) is None
+    long = deleted_directory_name("x" * 249, 123456, TOPIC_ID)
+    assert len(long) == 255
+    assert long.endswith(f"-123456.{TOPIC_ID.hex()}-delete")

@@ -1,0 +1,304 @@
+"""After an unclean stop: what was torn is cut, what was damaged is named, what was derived is made again."""
+
+import contextlib
+import random
+
+import pytest
+
+from kraftlog.logstore import Log, LogConfig
+from kraftlog.logstore.layout import LOG_SUFFIX
+from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
+from tests.unit.logstore.builders import (
+    NOW_MS,
+    SMALL,
+    append,
+    batch,
+    create_log,
+    idempotent,
+    open_log_dir,
+    reopen,
+    values_of,
+)
+
+FIRST = "/data/t-0/00000000000000000000.log"
+BATCH_BYTES = len(batch("0"))
+
+
+def written(count: int, flushed: int = 0, recorded: bool = False) -> SimFileSystem:
+    """A disk after `count` single-record batches, the first `flushed` of them synced; the process is gone."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(SMALL, fs)
+    for number in range(count):
+        append(log, str(number % 10), leader_epoch=number // 4)
+        if number + 1 == flushed:
+            log.flush()
+            if recorded:
+                log_dir.checkpoint()
+    fs.kill()
+    return fs
+
+
+def overwrite(fs: SimFileSystem, path: str, position: int, data: bytes) -> None:
+    fs.open(path).pwritev([data], position)
+
+
+def numbers(log: Log) -> str:
+    return b"".join(values_of(log)).decode()
+
+
+class TestTornTails:
+    def test_a_killed_process_loses_nothing(self) -> None:
+        log = reopen(written(12), SMALL)
+        assert numbers(log) == "012345678901"
+        assert log.epochs.entries == ((0, 0), (1, 4), (2, 8))
+        assert log.flushed_end_offset == 12, "recovery syncs what it vouches for"
+
+    def test_the_preallocated_tail_is_cut(self) -> None:
+        fs = written(2)
+        assert fs.size(FIRST) == 16384
+        reopen(fs, SMALL)
+        assert fs.size(FIRST) == 2 * BATCH_BYTES
+
+    def test_half_a_batch_is_cut(self) -> None:
+        for kept in range(1, BATCH_BYTES):
+            fs = written(3)
+            fs.open(FIRST).truncate(2 * BATCH_BYTES + kept)
+            log = reopen(fs, SMALL)
+            assert numbers(log) == "01"
+            assert append(log, "n") == 2
+            assert numbers(reopen(fs, SMALL)) == "01n"
+
+    def test_a_batch_with_zeroed_sectors_at_the_end_is_cut(self) -> None:
+        fs = written(3)
+        overwrite(fs, FIRST, 3 * BATCH_BYTES - 10, bytes(10))
+        assert numbers(reopen(fs, SMALL)) == "01"
+
+    def test_garbage_after_the_last_batch_is_cut(self) -> None:
+        fs = written(3)
+        overwrite(fs, FIRST, 3 * BATCH_BYTES, random.Random(5).randbytes(3000))
+        assert numbers(reopen(fs, SMALL)) == "012"
+
+    def test_segments_after_a_torn_one_are_removed(self) -> None:
+        """They continue what is lost; none of their records was ever reported as flushed."""
+        fs = written(12)
+        fs.open(FIRST).truncate(3 * BATCH_BYTES)
+        log = reopen(fs, SMALL)
+        assert (numbers(log), log.segment_base_offsets) == ("012", [0])
+        assert append(log, "n") == 3
+
+    def test_an_empty_last_segment_is_fine(self) -> None:
+        fs = written(5)
+        log = reopen(fs, SMALL)
+        log.roll()
+        log = reopen(fs, SMALL)
+        assert (numbers(log), log.segment_base_offsets) == ("01234", [0, 5])
+
+    def test_what_was_recorded_is_not_read_again(self) -> None:
+        """Recovery starts at the segment that holds the last flushed record."""
+        fs = written(12, flushed=12, recorded=True)
+        fs.fail("pread", path_part=FIRST, times=1000)
+        assert open_log_dir(fs, SMALL).logs["t", 0].log_end_offset == 12
+
+    def test_recovery_may_be_interrupted_and_repeated(self) -> None:
+        for stop in range(0, 60, 3):
+            fs = written(12, flushed=7)
+            overwrite(fs, "/data/t-0/00000000000000000010.log", BATCH_BYTES, b"\1" * 100)
+            fs.stop_after(stop)
+            with contextlib.suppress(SimulatedPowerLoss):
+                open_log_dir(fs, SMALL)
+            fs.crash(random.Random(stop))
+            log = reopen(fs, SMALL)
+            assert log.damage is None
+            assert "01234567890"[: log.log_end_offset] == numbers(log)
+            assert log.log_end_offset >= 7
+
+
+class TestDamage:
+    @pytest.mark.parametrize("victim", [0, 1, 3])
+    def test_a_flipped_bit_before_a_valid_batch_is_named_not_cut(self, victim: int) -> None:
+        fs = written(5)
+        position = victim * BATCH_BYTES
+        fs.flip(FIRST, position + 70)
+        size = fs.size(FIRST)
+        log = reopen(fs, SMALL)
+        assert log.damage is not None
+        text = str(log.damage)
+        assert f"{FIRST}: no valid batch at position {position} (offset {victim})" in text
+        assert f"a valid batch follows at position {position + BATCH_BYTES}" in text
+        assert "kraftctl log repair /data/t-0" in text
+        assert "\n" not in text
+        assert numbers(log) == "01234"[:victim]
+        assert fs.size(FIRST) == size, "nothing is cut"
+
+    def test_every_bit_of_a_header_is_noticed(self) -> None:
+        """Except the 4 bytes of leader epoch, which no CRC covers, and offsets that still ascend."""
+        for bit in range(8 * 61):
+            fs = written(5)
+            fs.flip(FIRST, 2 * BATCH_BYTES + bit // 8, 1 << bit % 8)
+            log = reopen(fs, SMALL)
+            if log.damage is None:
+                assert bit // 8 < 8 or 12 <= bit // 8 < 16, f"bit {bit} went unnoticed"
+            else:
+                assert numbers(log).startswith("01")
+
+    def test_an_invalid_last_batch_below_the_recorded_end_is_damage(self) -> None:
+        """It was flushed, so no crash tore it."""
+        fs = written(4, flushed=4, recorded=True)
+        fs.flip(FIRST, 3 * BATCH_BYTES + 70)
+        log = reopen(fs, SMALL)
+        assert "offsets up to 4 were synced" in str(log.damage)
+
+    def test_a_zeroed_tail_below_the_recorded_end_is_damage(self) -> None:
+        fs = written(4, flushed=4, recorded=True)
+        overwrite(fs, FIRST, 2 * BATCH_BYTES, bytes(2 * BATCH_BYTES))
+        log = reopen(fs, SMALL)
+        assert "position" in str(log.damage)
+        assert numbers(log) == "01"
+
+    def test_missing_flushed_records_are_damage(self) -> None:
+        fs = written(4, flushed=4, recorded=True)
+        fs.open(FIRST).truncate(3 * BATCH_BYTES)
+        assert "offsets up to 4 were synced" in str(reopen(fs, SMALL).damage)
+
+    def test_a_missing_flushed_segment_is_damage(self) -> None:
+        fs = written(12, flushed=12, recorded=True)
+        fs.unlink("/data/t-0/00000000000000000010.log")
+        assert "offsets up to 12 were synced" in str(reopen(fs, SMALL).damage)
+        fs = written(3, flushed=3, recorded=True)
+        fs.unlink(FIRST)
+        assert "offsets up to 3 were synced" in str(reopen(fs, SMALL).damage)
+
+    def test_damage_after_a_clean_stop_is_found_if_the_end_does_not_fit(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(4):
+            append(log, str(number))
+        log_dir.close()
+        fs.open(FIRST).truncate(3 * BATCH_BYTES + 7)
+        assert "offsets up to 4 were synced" in str(reopen(fs, SMALL).damage)
+
+    def test_records_that_were_deleted_cannot_be_missed(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(4):
+            append(log, str(number))
+        log.flush()
+        log.advance_log_start_offset(4)
+        log_dir.checkpoint()
+        fs.kill()
+        fs.open(FIRST).truncate(10)
+        log = reopen(fs, SMALL)
+        assert log.damage is None
+        assert (log.log_start_offset, log.log_end_offset) == (4, 4)
+
+    def test_damage_in_an_earlier_segment_hides_the_later_ones(self) -> None:
+        fs = written(12)
+        fs.flip(FIRST, 2 * BATCH_BYTES + 70)
+        log = reopen(fs, SMALL)
+        assert (log.log_end_offset, log.segment_base_offsets) == (2, [0])
+        assert fs.size("/data/t-0/00000000000000000010.log"), "but leaves them where they are"
+
+
+class TestDerivedFiles:
+    """Indexes, snapshots and epochs are made again from the batches, whatever happened to their files."""
+
+    @pytest.mark.parametrize("clean", [True, False])
+    @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
+    @pytest.mark.parametrize("harm", ["missing", "empty", "odd", "garbage", "zeros"])
+    def test_a_harmed_file_changes_no_answer(self, clean: bool, suffix: str, harm: str) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(23):
+            timestamp = NOW_MS + 7 * number % 100
+            log.append_as_leader(
+                idempotent(number % 3, number // 3, timestamps=[timestamp]), leader_epoch=number // 5, now_ms=NOW_MS
+            )
+        answers = self._answers(log)
+        if clean:
+            log_dir.close()
+        fs.kill()
+        for name in fs.listdir("/data/t-0"):
+            if name.endswith(suffix):
+                self._harm(fs, f"/data/t-0/{name}", harm)
+        log = reopen(fs, SMALL)
+        assert log.damage is None
+        assert self._answers(log) == answers
+
+    def _answers(self, log: Log) -> object:
+        return (
+            values_of(log),
+            [log.read(offset, 1, end_offset=23).next_offset for offset in range(23)],
+            [log.offset_for_time(NOW_MS + timestamp) for timestamp in range(-1, 101, 3)],
+            log.max_timestamp(),
+            log.epochs.entries,
+            {producer: entry.last_sequence for producer, entry in log.producers.entries.items()},
+        )
+
+    def _harm(self, fs: SimFileSystem, path: str, harm: str) -> None:
+        content = fs.contents(path)
+        match harm:
+            case "missing":
+                fs.unlink(path)
+            case "empty":
+                fs.put(path, b"")
+            case "odd":
+                fs.put(path, content[:-3])
+            case "garbage":
+                fs.put(path, random.Random(1).randbytes(max(24, len(content) // 24 * 24)))
+            case _:
+                fs.put(path, bytes(len(content)))
+
+    def test_index_files_without_a_log_are_removed(self) -> None:
+        fs = written(5)
+        fs.put("/data/t-0/00000000000000000700.index", b"12345678")
+        fs.put("/data/t-0/00000000000000000700.timeindex", b"")
+        fs.put("/data/t-0/00000000000000000000.index.tmp", b"12345678")
+        fs.put("/data/t-0/00000000000000000000.log.deleted", b"12345678")
+        log = reopen(fs, SMALL)
+        assert numbers(log) == "01234"
+        assert fs.listdir("/data/t-0") == ["00000000000000000000.log", "leader-epoch-checkpoint"]
+
+    @pytest.mark.parametrize("rolled", [True, False])
+    @pytest.mark.parametrize("suffix", ["index", "timeindex"])
+    def test_an_index_that_lies_in_the_middle_is_noticed_on_use(self, rolled: bool, suffix: str) -> None:
+        """Its last entry is sound, so it passes the check at opening."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(LogConfig(segment_bytes=20_000, index_interval_bytes=0), fs)
+        for number in range(30):
+            log.append_as_leader(batch("x", timestamps=[NOW_MS + number]), leader_epoch=0, now_ms=NOW_MS)
+        if rolled:
+            log.roll()
+        log_dir.close()
+        path, width = f"/data/t-0/00000000000000000000.{suffix}", 8 if suffix == "index" else 12
+        damaged = bytearray(fs.contents(path))
+        for entry in range(0, len(damaged) - width, width):
+            damaged[entry + 7] ^= 0x11
+        fs.put(path, bytes(damaged))
+        log = reopen(fs)
+        for offset in (20, 3, 7, 26, 11, 4, 19, 0):
+            assert log.read(offset, 1, end_offset=30).next_offset == offset + 1
+            assert log.read(offset, 500, end_offset=30).next_offset == min(30, offset + 500 // BATCH_BYTES)
+            assert log.offset_for_time(NOW_MS + offset) == (offset, NOW_MS + offset, 0)
+        if rolled:
+            assert fs.contents(path) != bytes(damaged), "it was made anew"
+        log.truncate_to(17)
+        assert log.log_end_offset == 17
+
+    def test_a_rebuilt_index_stays_in_memory_if_the_disk_is_full(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(12):
+            append(log, str(number % 10))
+        log_dir.close()
+        log = reopen(fs, SMALL)
+        fs.put("/data/t-0/00000000000000000000.index", b"odd")
+        fs.capacity_bytes = 0
+        assert numbers(log) == "012345678901"
+
+
+def test_only_log_files_make_a_log() -> None:
+    fs = SimFileSystem()
+    create_log(SMALL, fs)
+    fs.kill()
+    fs.put(f"/data/t-0/00000000000000000005{LOG_SUFFIX}x", b"x")
+    assert reopen(fs, SMALL).log_end_offset == 0
