@@ -12,8 +12,9 @@ again whose assignment is about to be loaded.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
+from kraftlog.kraft.image import MetadataDelta, MetadataImage
 from kraftlog.proto import group_pb2
 from kraftlog.proto.errors import (
     CoordinatorNotAvailableError,
@@ -123,9 +124,15 @@ class GroupCoordinator:
             load.cancel()
         held.close(moved(partition))
 
-    def on_topics_deleted(self, topics: Iterable[str]) -> None:
-        """The cluster has these topics no longer: forget all groups' offsets of them."""
-        names = frozenset(topics)
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A `MetadataPublisher`: all groups' offsets of deleted topics are forgotten.
+
+        To be added to the quorum after the replica manager. Its first delta must be that of everything: a deletion
+        that is old, and is replayed only to catch up, would take the offsets of a later topic of the same name.
+        """
+        names = frozenset(topic.name for topic in delta.deleted_topics)
+        if not names:
+            return
         for held in list(self._partitions.values()):
             if held.state is PartitionState.ACTIVE:
                 held.delete_topics(names)

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from kraftlog.kraft.image import MetadataDelta, MetadataImage
 from kraftlog.proto import group_pb2
 from kraftlog.proto.errors import ErrorCode, InvalidConfigError, NotEnoughReplicasError, StorageError
+from kraftlog.proto.metadata_pb2 import MetadataRecord, RemoveTopicRecord, TopicRecord
 from kraftlog.server.coordinator import GroupConfig
 from kraftlog.server.coordinator.validation import client_host
 from tests.unit.coordinator.harness import CONTEXT, FakeLog, Node, run
@@ -350,6 +352,14 @@ def test_deleting_a_group_needs_it_empty() -> None:
     run(main())
 
 
+def image_of(*topics: str) -> MetadataImage:
+    delta = MetadataDelta()
+    for offset, name in enumerate(topics):
+        record = TopicRecord(name=name, topic_id=name.encode().ljust(16, b"-"))
+        delta.replay(MetadataRecord(topic=record), offset)
+    return delta.apply(len(topics), 1)
+
+
 def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
     """A topic that is made again under the same name starts at offset 0."""
 
@@ -358,7 +368,12 @@ def test_offsets_of_a_deleted_topic_are_forgotten() -> None:
         await node.commit({0: 5, 1: 6})
         await node.commit({0: 7}, topic="kept")
         await node.commit({0: 8}, group_id="other")
-        node.coordinator.on_topics_deleted(["t"])
+        before = image_of("t", "kept")
+        node.coordinator.on_metadata_update(MetadataDelta.of_everything(before), before)
+        assert await node.fetch(0, 1) == {0: 5, 1: 6}
+        delta = MetadataDelta(before)
+        delta.replay(MetadataRecord(remove_topic=RemoveTopicRecord(topic_id=before.topics["t"].topic_id)), 3)
+        node.coordinator.on_metadata_update(delta, delta.apply(3, 1))
         await asyncio.sleep(0.1)
         assert await node.fetch(0, 1) == {0: -1, 1: -1}
         assert await node.fetch(0, group_id="other") == {0: -1}
