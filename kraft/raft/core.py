@@ -249,6 +249,7 @@ class RaftCore:
     def has_ready(self) -> bool:
         return bool(
             self._messages
+            or (self.leadership is not None and self.leadership.has_news)
             or self.persisted_offset < self.log.last_offset
             or self.applied_offset < self.commit_offset
             or self._snapshot_to_save
@@ -260,6 +261,8 @@ class RaftCore:
     def ready(self) -> Ready:
         """Everything to do now. Every Ready is followed by `advance` before the next one is asked for."""
         assert self._in_flight is None, "advance() is missing"
+        if self.leadership is not None:
+            self.leadership.send_news()
         hard_state = HardState(self.term, self.vote)
         committed = self._next_committed()
         applied = committed[-1].last_offset if committed else self.applied_offset

@@ -87,6 +87,8 @@ class Leadership:
         """(context, commit offset when asked, round that must be answered by a majority), rounds ascending."""
         self._ticks_since_check = 0
         self._ticks_since_heartbeat = 0
+        self._has_entries_to_send = False
+        self._has_commit_to_send = False
 
     def begin(self) -> None:
         core = self._core
@@ -95,7 +97,7 @@ class Leadership:
         data = core.control.leader_change(offset, core.term, core.key, core.voters)
         core.append(Entry(offset, core.term, EntryKind.LEADER_CHANGE, data))
         self.first_offset = offset
-        self._broadcast()
+        self._has_entries_to_send = True
 
     def end(self) -> None:
         """Not leader any more: what waits for this leadership fails."""
@@ -157,7 +159,7 @@ class Leadership:
             )
         entry = Entry(core.log.last_offset + record_count, core.term, EntryKind.DATA, data, record_count)
         core.append(entry)
-        self._broadcast()
+        self._has_entries_to_send = True
         return entry
 
     def add_voter(self, key: ReplicaKey) -> Entry | None:
@@ -204,7 +206,7 @@ class Leadership:
         )
         core.append(entry)
         self._sync_progress()
-        self._broadcast()
+        self._has_entries_to_send = True
         return entry
 
     def _sync_progress(self) -> None:
@@ -238,6 +240,16 @@ class Leadership:
         self._core.send(TimeoutNow(self._core.key, target, self._core.term))
 
     # --- replication --------------------------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        return self._has_entries_to_send or self._has_commit_to_send
+
+    def send_news(self) -> None:
+        """What was appended or committed since the last Ready, in as few messages as possible."""
+        if self.has_news:
+            self._broadcast(is_heartbeat=self._has_commit_to_send)
+            self._has_entries_to_send = self._has_commit_to_send = False
 
     def _broadcast(self, *, is_heartbeat: bool = False) -> None:
         for peer in sorted(self.progress):
@@ -354,8 +366,9 @@ class Leadership:
         offset = core.log.floor(self.quorum_offset())
         if offset > core.commit_offset and core.log.term_at(offset) == core.term:
             core.commit_offset = offset
-            self._broadcast(is_heartbeat=True)  # spread the commit offset at once
+            self._has_commit_to_send = True
             if core.key not in core.voters and core.voters_offset <= offset:
+                self.send_news()
                 core.become_follower(core.term, None)  # it has removed itself
 
     def quorum_offset(self) -> int:

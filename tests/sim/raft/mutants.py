@@ -74,6 +74,7 @@ class _CommitsOldTerms(Leadership):
         offset = self.quorum_offset()
         if offset > self._core.commit_offset:
             self._core.commit_offset = offset
+            self._has_commit_to_send = True
 
 
 class _OldTermCore(RaftCore):
