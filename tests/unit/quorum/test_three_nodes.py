@@ -1,0 +1,232 @@
+"""Three QuorumNodes on virtual time with messages that get lost: the same facade as with one voter, and what changes when
+leadership does. (The cluster's transport is not part of this: messages go from hand to hand.)"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kraftlog.kraft.image import MetadataDelta, MetadataImage
+from kraftlog.kraft.raft import Message, ReplicaKey
+from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, NewTopic
+from kraftlog.proto.errors import KraftlogError, NotControllerError
+from kraftlog.server.quorum import QuorumConfig, QuorumNode
+from kraftlog.testing.clock import SimClock
+from kraftlog.testing.executor import SimExecutor
+from kraftlog.testing.filesystem import SimFileSystem
+from kraftlog.testing.loop import SimProcess, VirtualLoop, run_virtual
+from tests.unit.quorum.fakes import FakeLog
+
+VOTERS = frozenset(ReplicaKey(number) for number in (1, 2, 3))
+Work = Callable[["Quorum"], Coroutine[Any, Any, None]]
+
+
+class Heard:
+    """A publisher; every update must follow the one before."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        assert delta.image is self.image or delta.image.offset == -1
+        self.image = image
+
+
+class Quorum:
+    """Three nodes and the wires between them."""
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self.loop = loop
+        self.random = random.Random(seed)
+        self.disks = {number: (SimFileSystem(), FakeLog(f"/data/{number}")) for number in (1, 2, 3)}
+        self.nodes: dict[int, QuorumNode] = {}
+        self.processes: dict[int, SimProcess] = {}
+        self.cut: set[int] = set()
+
+    async def start(self, number: int) -> None:
+        fs, log = self.disks[number]
+        fs.mkdir(log.directory)
+        fs.fsync_dir("/data")
+        fs.fsync_dir("/")
+        process = self.processes[number] = SimProcess(f"node {number}")
+        node = QuorumNode(
+            config=QuorumConfig(node_id=number, cluster_id="c", voters=VOTERS),
+            log=log,
+            fs=fs,
+            clock=SimClock(self.loop),
+            random=random.Random(self.random.getrandbits(32)),
+            executor=SimExecutor(self.loop, random.Random(self.random.getrandbits(32))),
+            validate_topic_configs=lambda configs: None,
+            send=self.send,
+        )
+        self.nodes[number] = node
+        await self.loop.spawn(process, node.start())
+
+    def power_off(self, number: int) -> None:
+        """Nothing of the process runs again, and what it had not synced is gone."""
+        del self.nodes[number]
+        fs, log = self.disks[number]
+        self.loop.kill(self.processes[number])
+        log.crash()
+        fs.crash(self.random)
+        self.processes[number].bury()
+
+    def send(self, message: Message) -> None:
+        if not {message.src.node_id, message.dst.node_id} & self.cut:
+            self.loop.call_later(self.random.uniform(0.0005, 0.02), self.deliver, message)
+
+    def deliver(self, message: Message) -> None:
+        node = self.nodes.get(message.dst.node_id)
+        if node is not None and not {message.src.node_id, message.dst.node_id} & self.cut:
+            node.receive(message)
+
+    async def leader(self, *, other_than: QuorumNode | None = None) -> QuorumNode:
+        for _ in range(200):
+            leaders = [node for node in self.nodes.values() if node.is_leader and node is not other_than]
+            if leaders:
+                return max(leaders, key=lambda node: node.metadata_leader_epoch)
+            await asyncio.sleep(0.05)
+        raise AssertionError("no leader")
+
+    async def stop(self) -> None:
+        for node in self.nodes.values():
+            await node.stop()
+
+
+def with_quorum(work: Work, seed: int = 1) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        quorum = Quorum(loop, seed)
+        for number in (1, 2, 3):
+            await quorum.start(number)
+        try:
+            await work(quorum)
+        finally:
+            await quorum.stop()
+
+    loop = VirtualLoop()
+    run_virtual(main(loop), loop=loop, max_seconds=600)
+
+
+async def live_broker(node: QuorumNode, number: int = 7) -> int:
+    epoch = await node.register_broker(number, bytes([number]) * 16, "localhost", 9092)
+    reply = await node.heartbeat(number, epoch)
+    assert not reply.is_fenced
+    return epoch
+
+
+async def create(node: QuorumNode, name: str) -> CreateTopicsResponse:
+    topic = NewTopic(name=name, num_partitions=1, replication_factor=1)
+    return await node.create_topics(CreateTopicsRequest(topics=[topic]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_the_leader_answers_is_on_every_node(seed: int) -> None:
+    """Followers have the same image and publish it; they refuse operations and know the leader."""
+
+    async def work(quorum: Quorum) -> None:
+        leader = await quorum.leader()
+        await live_broker(leader)
+        publishers = {number: Heard() for number in quorum.nodes}
+        for number, node in quorum.nodes.items():
+            node.add_publisher(publishers[number])
+        await asyncio.gather(*(create(leader, f"t{n}") for n in range(20)))
+        await asyncio.sleep(1)
+        assert len(leader.image.topics) == 20
+        for number, node in quorum.nodes.items():
+            assert node.image == leader.image
+            assert publishers[number].image == leader.image
+            assert node.leader_id == leader.leader_id
+            assert node.high_watermark == leader.high_watermark == node.log_end_offset
+            if node is not leader:
+                with pytest.raises(NotControllerError):
+                    await create(node, "x")
+
+    with_quorum(work, seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_operation_of_a_deposed_leader_fails_and_its_state_goes_back(seed: int) -> None:
+    """Cut off, it appends but cannot commit; the next leader decides without it, and the name is still free."""
+
+    async def work(quorum: Quorum) -> None:
+        old = await quorum.leader()
+        await live_broker(old)
+        await create(old, "kept")
+        await asyncio.sleep(1)
+        assert old.leader_id is not None
+        quorum.cut = {old.leader_id}
+        lost = asyncio.ensure_future(create(old, "lost"))
+        new = await quorum.leader(other_than=old)
+        await live_broker(new, 8)
+        await create(new, "new")
+        quorum.cut = set()
+        with pytest.raises(NotControllerError):
+            await lost
+        await asyncio.sleep(2)
+        for node in quorum.nodes.values():
+            assert list(node.image.topics) == ["kept", "new"]
+        assert not old.is_leader
+        created = await create(await quorum.leader(), "lost")
+        assert created.topics[0].error_code == 0
+
+    with_quorum(work, seed)
+
+
+def test_silent_broker_is_fenced_on_time() -> None:
+    """The controller's timer: after a session timeout without heartbeats, and not long after."""
+
+    async def work(quorum: Quorum) -> None:
+        leader = await quorum.leader()
+        await live_broker(leader)
+        await asyncio.sleep(2.5)
+        assert not leader.image.brokers[7].is_fenced
+        await asyncio.sleep(1)
+        assert leader.image.brokers[7].is_fenced
+
+    with_quorum(work)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_acknowledged_is_lost_over_crashes_and_cuts(seed: int) -> None:
+    """Power losses and partitions at random; in the end all nodes have every acknowledged topic, and the same image."""
+    print(f"seed {seed}")
+
+    async def work(quorum: Quorum) -> None:
+        acknowledged: list[str] = []
+        for round_ in range(25):
+            fault = quorum.random.randrange(4)
+            number = quorum.random.randrange(1, 4)
+            if fault == 0:
+                quorum.cut = {number}
+            elif fault == 1:
+                quorum.cut = set()
+            elif fault == 2:
+                quorum.power_off(number)
+                await quorum.start(number)
+            await asyncio.sleep(quorum.random.uniform(0, 3))
+            leaders = [node for node in quorum.nodes.values() if node.is_leader]
+            if not leaders:
+                continue
+            names = [f"round{round_}-{n}" for n in range(quorum.random.randrange(1, 4))]
+            answers = await asyncio.gather(*(try_create(leaders[-1], name) for name in names))
+            acknowledged += [name for name in answers if name]
+        quorum.cut = set()
+        await asyncio.sleep(5)
+        images = [node.image for node in quorum.nodes.values()]
+        assert images[0] == images[1] == images[2]
+        assert not set(acknowledged) - images[0].topics.keys()
+        assert acknowledged
+
+    async def try_create(node: QuorumNode, name: str) -> str:
+        try:
+            async with asyncio.timeout(2):
+                await live_broker(node)
+                response = await create(node, name)
+        except (KraftlogError, TimeoutError):
+            return ""
+        return name if response.topics[0].error_code == 0 else ""
+
+    with_quorum(work, seed)
