@@ -13,7 +13,7 @@ _PRODUCED = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
 
 
 def peer(*args: object) -> str:
-    """Run one verb of the script; its output. Raises `CalledProcessError` with the output on failure."""
+    """Run one verb of the script; its output. Raises `RuntimeError` with the output on failure."""
     done = subprocess.run([SCRIPT, *map(str, args)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"peer_kafka.sh {' '.join(map(str, args))}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
@@ -64,9 +64,9 @@ class Kafka:
         return float(output.splitlines()[-1].split(",")[9])
 
 
-def dump_log(*files: Path) -> str:
-    """What `kafka-dump-log` says about these segment and index files."""
-    return tool("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)), "--print-data-log")
+def dump_log(*arguments: object) -> str:
+    """What `kafka-dump-log` prints with these arguments."""
+    return tool("DumpLogSegments", *arguments)
 
 
 def peers_home() -> Path:
