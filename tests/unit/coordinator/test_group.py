@@ -324,6 +324,20 @@ def test_the_last_member_leaves_an_empty_generation_behind() -> None:
     assert driver.group.next_deadline_ms() is None
 
 
+def test_a_member_that_is_removed_hears_of_it_in_what_it_waits_for() -> None:
+    """An operator, or a second thread of the client, removes a member that is parked in JoinGroup or SyncGroup."""
+    driver = Driver()
+    driver.add("m1")
+    driver.add("m2")
+    driver.join("m1")
+    syncing = driver.sync("m2")
+    driver.leave("m2")
+    assert driver.synced(syncing).error is ErrorCode.UNKNOWN_MEMBER_ID
+    joining = driver.add("m3")
+    driver.leave("m3")
+    assert driver.joined(joining).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_generations_only_grow_through_emptiness() -> None:
     """A member of an earlier life of the group must never pass for one of the present generation."""
     driver = Driver()
