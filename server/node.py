@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from kraftlog.kraft.controller import ControllerConfig
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
@@ -19,7 +19,7 @@ from kraftlog.logstore.checkpoints import read_properties, uuid_from_text
 from kraftlog.proto.errors import KraftlogError, StorageError
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random, Server
-from kraftlog.replication.partition import Partition
+from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.admin import AdminHandler
 from kraftlog.server.apis.fetch import FetchHandler
@@ -126,6 +126,11 @@ class Node:
     def waiting_requests(self) -> int:
         """Requests and streams that wait for an event; 0 on an idle node."""
         return 0 if self._replicas is None else self._replicas.waiting
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """The replicas of this broker, for tests and tools that look on; empty before `start` has loaded them."""
+        return {} if self._replicas is None else self._replicas.partitions
 
     async def stop(self) -> None:
         """Stop in order. May be repeated, and called after a failed start."""

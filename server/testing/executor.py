@@ -29,9 +29,12 @@ class SimExecutor:
         *,
         effect_ms: tuple[float, float] = EFFECT_MS,
         report_ms: tuple[float, float] = REPORT_MS,
+        slowness: float = 1.0,
     ) -> None:
         self._loop = loop
         self._random = randomness
+        self.slowness = slowness
+        """All work takes so many times as long; for a disk that is slow for a while."""
         self._effect_ms = effect_ms
         self._report_ms = report_ms
         self._waiting: dict[asyncio.TimerHandle, Callable[[], None]] = {}
@@ -51,7 +54,7 @@ class SimExecutor:
             else:
                 self._loop.call_later(self._delay(self._report_ms), _succeed, future, result)
 
-        timer = self._loop.call_later(self._delay(self._effect_ms), take_effect)
+        timer = self._loop.call_later(self._delay(self._effect_ms) * self.slowness, take_effect)
         self._waiting[timer] = take_effect
         return await future
 

@@ -1,6 +1,7 @@
-"""The simulator must see: three bugs are planted in the node, and a seed convicts each of them.
+"""The simulator must see: bugs are planted in the node, and a seed convicts each of them.
 
-Without the bug the same seeds are sound (`test_simulated_cluster`).
+Without the bug the same seeds are sound (`test_simulated_cluster`). The rules that look into the node are off here, but
+for one test: the clients, the wire and the disk have to show it.
 """
 
 from collections.abc import Callable
@@ -9,17 +10,21 @@ from typing import Any
 import pytest
 
 from kraftlog.logstore import Log, LogDir
+from kraftlog.logstore.producer_state import ProducerStateManager
+from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
 from kraftlog.replication.flusher import Flusher
-from kraftlog.testing.sim import SimulationResult, simulate
+from kraftlog.server.coordinator_log import ReplicaCoordinatorLog
+from kraftlog.testing import filesystem
+from kraftlog.testing.sim import SimulationConfig, SimulationResult, simulate
 from kraftlog.testing.sim.simulation import TOPIC
 
 SEEDS = range(1, 13)
 
 
-def _convicted(seeds: range) -> SimulationResult:
+def _convicted(seeds: range, *, checks_node: bool = False) -> SimulationResult:
     """The first seed that finds something."""
     for seed in seeds:
-        result = simulate(seed)
+        result = simulate(seed, SimulationConfig(checks_node=checks_node))
         print(result)
         if result.violation is not None:
             return result
@@ -57,6 +62,9 @@ def test_an_acknowledgment_before_the_fsync_is_caught(monkeypatch: pytest.Monkey
     result = _convicted(SEEDS)
     assert result.violation is not None
     assert result.violation.rule == "ACK"
+    inside = _convicted(SEEDS, checks_node=True)
+    assert inside.violation is not None
+    assert inside.violation.rule == "W-3"
 
 
 def test_offsets_used_again_after_a_restart_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +81,45 @@ def test_a_lost_sequence_state_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
     result = _convicted(SEEDS)
     assert result.violation is not None
     assert result.violation.rule == "I-03"
+
+
+def test_a_metadata_log_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule I-09, or the node does not come up again: acknowledged topics vanish with the power."""
+    original = Log.flush
+
+    def flush(self: Log) -> int:
+        if self.topic == CLUSTER_METADATA_TOPIC:
+            self.flushed_end_offset = self.log_end_offset
+            return self.flushed_end_offset
+        return original(self)
+
+    monkeypatch.setattr(Log, "flush", flush)
+    assert _convicted(SEEDS).violation is not None
+
+
+def test_group_commits_that_are_answered_too_early_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule ACK: a committed offset that is acknowledged before it is durable may go back after a power loss."""
+
+    async def wait_committed(self: Any, *_: object) -> None:
+        return None
+
+    monkeypatch.setattr(ReplicaCoordinatorLog, "wait_committed", wait_committed)
+    result = _convicted(SEEDS)
+    assert result.violation is not None
+    assert result.violation.rule == "ACK"
+
+
+def test_a_leader_that_does_not_look_at_sequences_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule I-03: each retry of a stored batch is stored again."""
+    monkeypatch.setattr(ProducerStateManager, "check", lambda self, batches: [])
+    result = _convicted(SEEDS)
+    assert result.violation is not None
+    assert result.violation.rule == "I-03"
+
+
+def test_a_disk_that_lies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule ACK: fdatasync that reports success and does nothing."""
+    monkeypatch.setattr(filesystem._Inode, "sync", lambda self: None)
+    result = _convicted(SEEDS)
+    assert result.violation is not None
+    assert result.violation.rule == "ACK"

@@ -21,29 +21,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="print every event")
     parsed = parser.parse_args(arguments)
     config = SimulationConfig(duration_ms=parsed.duration * 1000)
-    return _run_many(parsed.seed, parsed.seeds, config, trace=parsed.trace)
-
-
-def _run_many(first: int, count: int, config: SimulationConfig, *, trace: bool) -> int:
-    started = time.perf_counter()
-    virtual_seconds = 0.0
-    failed: list[int] = []
-    for seed in range(first, first + count):
-        result = simulate(seed, config, echo=trace)
-        virtual_seconds += result.virtual_seconds
-        print(result, flush=True)
-        if result.violation is not None:
-            failed.append(seed)
-            _report(result, with_tail=not trace)
-    if count > 1:
-        seconds = time.perf_counter() - started
-        print(
-            f"{count} seeds, {len(failed)} failed{': ' if failed else ''}{', '.join(map(str, failed))} | "
-            f"{count / seconds:.2f} seeds/s, {virtual_seconds:.0f} virtual seconds in {seconds:.0f} s"
-        )
-    else:
+    if parsed.seeds == 1:
+        result = _run(parsed.seed, config, trace=parsed.trace)
         print(f"trace hash {result.digest}")
+        return 0 if result.violation is None else 1
+    return _run_many(range(parsed.seed, parsed.seed + parsed.seeds), config, trace=parsed.trace)
+
+
+def _run_many(seeds: range, config: SimulationConfig, *, trace: bool) -> int:
+    started = time.perf_counter()
+    results = [_run(seed, config, trace=trace) for seed in seeds]
+    seconds = time.perf_counter() - started
+    failed = [result.seed for result in results if result.violation is not None]
+    print(
+        f"{len(results)} seeds, {len(failed)} failed{': ' if failed else ''}{', '.join(map(str, failed))} | "
+        f"{len(results) / seconds:.2f} seeds/s, {sum(result.virtual_seconds for result in results):.0f} virtual seconds "
+        f"in {seconds:.0f} s"
+    )
     return 1 if failed else 0
+
+
+def _run(seed: int, config: SimulationConfig, *, trace: bool) -> SimulationResult:
+    result = simulate(seed, config, echo=trace)
+    print(result, flush=True)
+    if result.violation is not None:
+        _report(result, with_tail=not trace)
+    result.lines.clear()
+    return result
 
 
 def _report(result: SimulationResult, *, with_tail: bool) -> None:

@@ -1,13 +1,15 @@
 """How much of each partition a power loss at this moment would surely leave: read from the disk, not from the node.
 
 Segments are parsed incrementally (format: `kraftlog.proto.records`), each batch with its CRC, up to the first byte that is
-not durable.
+not durable. `DurableOffsets` does the same for the committed offsets of groups.
 """
 
 from dataclasses import dataclass
 
 from kraftlog.proto.errors import KraftlogError
-from kraftlog.proto.records import HEADER_BYTES, check_crc, read_header
+from kraftlog.proto.names import CONSUMER_OFFSETS_TOPIC
+from kraftlog.proto.records import HEADER_BYTES, check_crc, decode_batch, read_header
+from kraftlog.server.coordinator.records import OffsetCommitKey, decode_key, decode_offset_commit
 from kraftlog.testing.filesystem import SimFileSystem
 
 LOG_SUFFIX = ".log"
@@ -34,20 +36,36 @@ class DurableLogs:
         """After a crash or a truncation: parse from the start again."""
         self._cursors.clear()
 
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic whose directory is durable."""
+        names = self._fs.surely_durable_names(self._log_dir)
+        return [int(number) for name, _, number in (name.rpartition("-") for name in names) if name == topic]
+
     def end_offset(self, topic: str, partition: int) -> int:
         """Exclusive end of what is surely durable."""
+        cursor, _ = self._advance(topic, partition)
+        return cursor.end_offset
+
+    def take_new(self, topic: str, partition: int) -> list[bytes]:
+        """The durable batches since the last look at this partition (or since `forget`)."""
+        _, batches = self._advance(topic, partition)
+        return batches
+
+    def _advance(self, topic: str, partition: int) -> tuple[_Cursor, list[bytes]]:
         cursor = self._cursors.setdefault((topic, partition), _Cursor())
         directory = f"{self._log_dir}/{topic}-{partition}"
+        batches: list[bytes] = []
         while True:
             if cursor.segment:
-                self._advance(cursor, f"{directory}/{cursor.segment}")
+                batches += self._read_on(cursor, f"{directory}/{cursor.segment}")
             following = f"{cursor.end_offset:020d}{LOG_SUFFIX}"
             if following == cursor.segment or following not in self._fs.surely_durable_names(directory):
-                return cursor.end_offset
+                return cursor, batches
             cursor.segment, cursor.position = following, 0
 
-    def _advance(self, cursor: _Cursor, path: str) -> None:
+    def _read_on(self, cursor: _Cursor, path: str) -> list[bytes]:
         data = self._fs.surely_durable(path, cursor.position) or b""
+        batches: list[bytes] = []
         position = 0
         while len(data) - position >= HEADER_BYTES:
             try:
@@ -57,6 +75,35 @@ class DurableLogs:
                 check_crc(data, position, header)
             except KraftlogError:
                 break  # zeros that were preallocated, or the middle of a batch
+            batches.append(data[position : position + header.size_bytes])
             position += header.size_bytes
             cursor.end_offset = header.next_offset
         cursor.position += position
+        return batches
+
+
+class DurableOffsets:
+    """The committed offsets that a power loss at this moment would surely leave."""
+
+    def __init__(self, fs: SimFileSystem, log_dir: str) -> None:
+        self._logs = DurableLogs(fs, log_dir)
+        self._offsets: dict[tuple[str, str, int], int] = {}
+
+    def forget(self) -> None:
+        """After a crash: read everything again."""
+        self._logs.forget()
+        self._offsets.clear()
+
+    def committed(self, group: str, topic: str, partition: int) -> int:
+        """The durable offset; -1: none."""
+        for number in self._logs.partitions(CONSUMER_OFFSETS_TOPIC):
+            for batch in self._logs.take_new(CONSUMER_OFFSETS_TOPIC, number):
+                self._replay(batch)
+        return self._offsets.get((group, topic, partition), -1)
+
+    def _replay(self, batch: bytes) -> None:
+        for record in decode_batch(batch):
+            key = decode_key(record.key or b"")
+            if isinstance(key, OffsetCommitKey):
+                name = (key.group_id, key.topic, key.partition)
+                self._offsets[name] = -1 if record.value is None else decode_offset_commit(record.value).offset

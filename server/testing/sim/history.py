@@ -9,12 +9,13 @@ I-03  a value that was sent once is stored once (idempotence)
 I-04  per producer and partition, the order of sending is the order of offsets
 I-05  what one reader is given is ascending and leaves nothing out
 I-07  high watermark, log start and committed group offsets never go back, as clients see it
+I-09  a topic whose creation was acknowledged exists, one whose deletion was acknowledged does not
 
 Violations are recorded, not raised: they happen inside of the program under test, which might swallow them. The world
 looks at `violation` after every event.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 TopicPartition = tuple[str, int]
@@ -62,6 +63,8 @@ class History:
         self.sent: dict[bytes, SentRecord] = {}
         self.partitions: dict[TopicPartition, PartitionHistory] = {}
         self.committed: dict[tuple[str, TopicPartition], int] = {}
+        self.topics: dict[str, bool] = {}
+        """Name -> whether it must exist; those of unknown fate are missing."""
         self.acked_count = 0
         self.failed_count = 0
         self.read_count = 0
@@ -171,6 +174,28 @@ class History:
     def committed_floor(self, group: str, where: TopicPartition) -> int:
         """What a question that is asked now must at least be answered; -1: nothing committed."""
         return self.committed.get((group, where), -1)
+
+    # --- topics
+
+    def on_topic_created(self, name: str) -> None:
+        """The creation of `name` was acknowledged. A name is used once."""
+        self.topics[name] = True
+
+    def on_topic_deleted(self, name: str) -> None:
+        """The deletion of `name` was acknowledged."""
+        self.topics[name] = False
+
+    def on_topic_unknown(self, name: str) -> None:
+        """A creation or deletion of `name` failed: it may have taken effect."""
+        self.topics.pop(name, None)
+
+    def on_topics_listed(self, names: Collection[str]) -> None:
+        """The client that creates and deletes topics, one request at a time, was told these."""
+        for name, exists in self.topics.items():
+            if exists and name not in names:
+                self.violate("I-09", f"topic {name} was created and is not listed")
+            if not exists and name in names:
+                self.violate("I-09", f"topic {name} was deleted and is listed")
 
     # --- at the end
 

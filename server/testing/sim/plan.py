@@ -12,7 +12,8 @@ class Fault(StrEnum):
     """What the nemesis does."""
 
     POWER_LOSS = "power-loss"
-    """The node dies; what was not synced is lost or torn; a restart follows."""
+    """The node dies; what was not synced is lost or torn; a restart follows. With an `amount`, it dies once more at the
+    `amount`-th disk operation of that restart."""
     POWER_LOSS_IN_WRITE = "power-loss-in-write"
     """As POWER_LOSS, at the `amount`-th disk operation from here."""
     KILL = "kill"
@@ -27,6 +28,8 @@ class Fault(StrEnum):
     """The node's answers do not reach one client for `duration_ms`."""
     CLOCK_JUMP = "clock-jump"
     """The node's wall clock jumps by `amount` milliseconds."""
+    SLOW_DISK = "slow-disk"
+    """All blocking work of the node takes `amount` times as long for `duration_ms`."""
     CONSUMER_LEAVES = "consumer-leaves"
     """One group member closes; another one joins after `duration_ms`."""
 
@@ -51,9 +54,9 @@ _WEIGHTS = {
     Fault.PARTITION: 3,
     Fault.PARTITION_ONE_WAY: 3,
     Fault.CLOCK_JUMP: 1,
+    Fault.SLOW_DISK: 2,
     Fault.CONSUMER_LEAVES: 2,
 }
-NODE_FAULTS = frozenset({Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL, Fault.STOP})
 _CRASHES = (Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL)
 CRASHES_MIN = 3
 STORM_MS = (2_000.0, 7_000.0)
@@ -102,13 +105,19 @@ def _draw_between(
 
 def _draw(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedFault:
     match fault:
-        case Fault.POWER_LOSS | Fault.KILL | Fault.STOP:
+        case Fault.POWER_LOSS:
+            again_after = randomness.randrange(1, 40) if randomness.random() < 0.25 else 0
+            return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness), amount=again_after)
+        case Fault.KILL | Fault.STOP:
             return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness))
         case Fault.POWER_LOSS_IN_WRITE:
             return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness), amount=randomness.randrange(60))
         case Fault.PARTITION | Fault.PARTITION_ONE_WAY | Fault.CONSUMER_LEAVES:
             client = randomness.randrange(64)
             return PlannedFault(at_ms, fault, duration_ms=randomness.uniform(50, 4_000), client=client)
+        case Fault.SLOW_DISK:
+            amount = randomness.choice((10, 100))
+            return PlannedFault(at_ms, fault, duration_ms=randomness.uniform(100, 3_000), amount=amount)
         case Fault.CLOCK_JUMP:
             return PlannedFault(at_ms, fault, amount=randomness.randrange(-3_600_000, 3_600_000))
         case Fault.BREAK:

@@ -25,7 +25,7 @@ from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.history import InvariantViolation
 from kraftlog.testing.sim.plan import Fault, Plan, PlannedFault, draw_plan
 from kraftlog.testing.sim.trace import Trace
-from kraftlog.testing.sim.workload import Client, GroupReader, Observer, ProducerClient, read_back
+from kraftlog.testing.sim.workload import Client, GroupReader, MetadataClient, Observer, ProducerClient, read_back
 from kraftlog.testing.sim.world import Counters, NodeFactory, World
 
 TOPIC = "orders"
@@ -46,7 +46,9 @@ class SimulationConfig:
     node: Mapping[str, str] = field(default_factory=dict)
     """More keys of `server.properties`."""
     node_factory: NodeFactory = Node
-    """Makes the node; a test plants its bug here."""
+    """Makes the node."""
+    checks_node: bool = True
+    """Whether the rules of `node_checks` are looked at after every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,7 @@ class _Run:
             node_factory=config.node_factory,
             link_config=config.link,
             is_user_topic=lambda topic: topic == TOPIC,
+            checks_node=config.checks_node,
         )
         self._topic_configs = {"segment.bytes": str(shape.choice((8_192, 32_768, 1 << 20)))}
         self._producers = [
@@ -130,6 +133,7 @@ class _Run:
         self._readers: list[GroupReader] = []
         self._reader_count = 0
         self._observer = Observer(self.world, "observer", TOPIC, config.partitions)
+        self._metadata_client = MetadataClient(self.world, "metadata-client")
         self._tasks: dict[Client, SimTask[None]] = {}
 
     def execute(self) -> InvariantViolation | None:
@@ -155,6 +159,7 @@ class _Run:
         for producer in self._producers:
             self._start(producer)
         self._start(self._observer)
+        self._start(self._metadata_client)
         for _ in range(self.config.group_readers):
             self._add_reader()
         await self._inflict(draw_plan(self.seeds.stream("plan"), duration_ms=self.config.duration_ms))
@@ -217,7 +222,7 @@ class _Run:
         world, node = self.world, "node-1"
         match planned.fault:
             case Fault.POWER_LOSS:
-                world.lose_power(planned.duration_ms)
+                world.lose_power(planned.duration_ms, again_after=planned.amount)
             case Fault.POWER_LOSS_IN_WRITE:
                 world.lose_power_in_operation(planned.amount, planned.duration_ms)
             case Fault.KILL:
@@ -230,6 +235,9 @@ class _Run:
                 both_ways = planned.fault is Fault.PARTITION
                 world.network.partition(node, self._host(planned.client), both_ways=both_ways)
                 world.loop.call_later(planned.duration_ms / 1000, world.network.heal)
+            case Fault.SLOW_DISK:
+                world.slow_disk(planned.amount)
+                world.loop.call_later(planned.duration_ms / 1000, world.slow_disk, 1.0)
             case Fault.CLOCK_JUMP:
                 world.clock.jump(planned.amount)
             case Fault.CONSUMER_LEAVES:
@@ -237,7 +245,7 @@ class _Run:
                 self._add_reader()
 
     def _host(self, index: int) -> str:
-        clients: list[Client] = [*self._producers, self._observer, *self._readers]
+        clients: list[Client] = [*self._producers, self._observer, self._metadata_client, *self._readers]
         return clients[index % len(clients)].host
 
     # --- progress
@@ -290,6 +298,7 @@ class _Run:
         for reader in self._readers:
             reader.is_leaving = True
         self._observer.is_leaving = True
+        self._metadata_client.is_leaving = True
         _, running = await asyncio.wait(list(self._tasks.values()), timeout=HEAL_TIMEOUT_S)
         if running:
             names = sorted(task.get_name() for task in running)

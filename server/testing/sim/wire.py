@@ -3,7 +3,7 @@
 An acknowledgment that leaves the node before its fsync is wrong even if the fsync wins the race against the client; only
 here can that be seen. Rules: see `history`, and
 
-ACK    a produce acknowledgment covers only what is surely durable
+ACK    the acknowledgment of a produce request or of an offset commit covers only what is surely durable
 I-06   nothing is served at or above the high watermark, and nothing that a power loss could take back
 """
 
@@ -12,7 +12,7 @@ from typing import cast
 
 from kraftlog.proto import group_pb2, hotpath
 from kraftlog.proto.records import iter_headers
-from kraftlog.testing.sim.durable import DurableLogs
+from kraftlog.testing.sim.durable import DurableLogs, DurableOffsets
 from kraftlog.testing.sim.history import History, TopicPartition
 
 PRODUCE = frozenset({"/kraftlog.v1.Broker/Produce", "/kraftlog.v1.Broker/ProduceStream"})
@@ -24,9 +24,12 @@ OFFSET_FETCH = "/kraftlog.v1.Group/OffsetFetch"
 class WireChecks:
     """A `kraftlog.testing.network.Tap`."""
 
-    def __init__(self, history: History, durable: DurableLogs, is_user_topic: Callable[[str], bool]) -> None:
+    def __init__(
+        self, history: History, durable: DurableLogs, offsets: DurableOffsets, is_user_topic: Callable[[str], bool]
+    ) -> None:
         self._history = history
         self._durable = durable
+        self._offsets = offsets
         self._is_user_topic = is_user_topic
         self._batches: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._commits: dict[int, group_pb2.OffsetCommitRequest] = {}
@@ -88,8 +91,14 @@ class WireChecks:
         }
         for committed in request.partitions:
             where = (committed.topic, committed.partition)
-            if where not in failed:
-                self._history.on_committed(request.group_id, where, committed.offset)
+            if where in failed:
+                continue
+            self._history.on_committed(request.group_id, where, committed.offset)
+            durable = self._offsets.committed(request.group_id, *where)
+            if durable < committed.offset:
+                self._history.violate(
+                    "ACK", f"{where}: commit of {committed.offset} is acknowledged, but only {durable} is durable"
+                )
 
     def _on_offset_fetch(self, is_request: bool, message: bytes, call_id: int) -> None:
         if is_request:

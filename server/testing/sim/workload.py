@@ -6,12 +6,18 @@ Each client is a process of its own on a host of its own. What a client is told 
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from kraftlog.proto.errors import KraftlogError, OffsetOutOfRangeError
+from kraftlog.proto.errors import (
+    KraftlogError,
+    OffsetOutOfRangeError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
 from kraftlog.proto.partitioner import partition_for_key
+from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer, ConsumerRebalanceListener
 from kraftlog.sdk.producer import AsyncProducer
 from kraftlog.sdk.producer.batch import SendFuture
-from kraftlog.sdk.types import ConsumerRecord, TopicPartition
+from kraftlog.sdk.types import ConsumerRecord, NewTopic, TopicPartition
 from kraftlog.testing.clock import SimClock
 from kraftlog.testing.loop import SimProcess
 from kraftlog.testing.sim.world import World
@@ -21,6 +27,7 @@ GROUP = "readers"
 POLL_MS = 500
 STORM_PAUSE_S = 0.12  # virtual, between two bursts of one producer
 CALM_PAUSE_S = 4.0
+TOPICS_MAX = 5  # that the metadata client lets exist
 READ_BACK_TIMEOUT_S = 300.0  # virtual
 
 
@@ -35,6 +42,10 @@ class Client:
         self.clock = SimClock(world.loop)
         self.network = world.network.host(host)
         self.is_leaving = False
+
+    async def run(self) -> None:
+        """What the client does until `is_leaving`."""
+        raise NotImplementedError
 
     def _poll_failed(self, error: KraftlogError) -> None:
         """What a reader may meet: anything that passes. That its position is gone means that records are."""
@@ -113,6 +124,68 @@ class ProducerClient(Client):
         else:
             metadata = future._outcome()
             history.on_ack(value, (metadata.topic, metadata.partition), metadata.offset)
+
+
+class MetadataClient(Client):
+    """Creates topics, deletes some of them, and looks whether the list is right."""
+
+    def __init__(self, world: World, host: str) -> None:
+        super().__init__(world, host)
+        self._count = 0
+
+    async def run(self) -> None:
+        """Go on until told to leave; ends with a last look at the list."""
+        async with AsyncAdmin(
+            bootstrap_servers=self.world.address,
+            client_id=self.host,
+            request_timeout_ms=3_000,
+            default_api_timeout_ms=10_000,
+            connector=self.network,
+            clock=self.clock,
+            random=self.random,
+        ) as admin:
+            while not self.is_leaving:
+                await self._change(admin)
+                await self._list(admin)
+                await asyncio.sleep(self.random.uniform(0, 8))
+            await self._list(admin)
+
+    async def _change(self, admin: AsyncAdmin) -> None:
+        history = self.world.history
+        existing = [name for name, exists in history.topics.items() if exists]
+        if len(existing) > TOPICS_MAX or (existing and self.random.random() < 0.3):
+            name = self.random.choice(existing)
+            try:
+                await admin.delete_topics([name])
+            except UnknownTopicOrPartitionError:  # a retry after a lost answer
+                history.on_topic_deleted(name)
+            except KraftlogError as error:
+                self._failed(name, error)
+            else:
+                history.on_topic_deleted(name)
+            return
+        self._count += 1
+        name = f"topic-{self._count}"
+        try:
+            await admin.create_topics([NewTopic(name=name, num_partitions=1, replication_factor=1)])
+        except TopicAlreadyExistsError:  # a retry after a lost answer
+            history.on_topic_created(name)
+        except KraftlogError as error:
+            self._failed(name, error)
+        else:
+            history.on_topic_created(name)
+
+    def _failed(self, name: str, error: KraftlogError) -> None:
+        self.world.note(f"{self.host} {name}: {type(error).__name__}")
+        self.world.history.on_topic_unknown(name)
+
+    async def _list(self, admin: AsyncAdmin) -> None:
+        try:
+            names = await admin.list_topics()
+        except KraftlogError as error:
+            self.world.note(f"{self.host} list: {type(error).__name__}")
+        else:
+            self.world.history.on_topics_listed(names)
 
 
 class _Listener(ConsumerRebalanceListener):

@@ -9,12 +9,13 @@ import logging
 import traceback
 import zlib
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kraftlog.logstore import format_log_dir
 from kraftlog.logstore.checkpoints import uuid_to_text
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random
+from kraftlog.replication.partition import Partition
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.node import Node
 from kraftlog.testing.clock import SimClock
@@ -23,8 +24,9 @@ from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from kraftlog.testing.loop import SimProcess, SimTask, VirtualLoop, current_process
 from kraftlog.testing.network import LinkConfig, SimNetwork
 from kraftlog.testing.randomness import SeedSource
-from kraftlog.testing.sim.durable import DurableLogs
-from kraftlog.testing.sim.history import History
+from kraftlog.testing.sim.durable import DurableLogs, DurableOffsets
+from kraftlog.testing.sim.history import History, TopicPartition
+from kraftlog.testing.sim.node_checks import NodeChecks
 from kraftlog.testing.sim.trace import Trace
 from kraftlog.testing.sim.wire import WireChecks
 
@@ -43,6 +45,11 @@ class RunningNode(Protocol):
     async def stop(self) -> None: ...
 
     async def wait_failed(self) -> Exception: ...
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """The partitions of the node; empty before it has loaded them."""
+        ...
 
 
 class NodeFactory(Protocol):
@@ -78,8 +85,9 @@ class _Life:
     process: SimProcess
     node: RunningNode
     starting: SimTask[None]
+    checks: NodeChecks
+    executor: SimExecutor
     is_stopping: bool = False
-    problems: list[str] = field(default_factory=list)
 
 
 class World:
@@ -94,7 +102,9 @@ class World:
         node_factory: NodeFactory = Node,
         link_config: LinkConfig | None = None,
         is_user_topic: Callable[[str], bool],
+        checks_node: bool = True,
     ) -> None:
+        self._checks_node = checks_node
         self.seeds = seeds
         self.trace = trace
         self.loop = VirtualLoop(after_event=self._after_event)
@@ -102,10 +112,11 @@ class World:
         self.history = History()
         self.fs = SimFileSystem(on_power_loss=self._on_power_loss)
         self.durable = DurableLogs(self.fs, LOG_DIR)
+        self.durable_offsets = DurableOffsets(self.fs, LOG_DIR)
         self.network = SimNetwork(self.loop, seeds.stream("network"), link_config)
         self.network.on_event = self.note
         self.network.taps.append(self._trace_message)
-        self.network.taps.append(WireChecks(self.history, self.durable, is_user_topic))
+        self.network.taps.append(WireChecks(self.history, self.durable, self.durable_offsets, is_user_topic))
         self.clock = SimClock(self.loop)
         self.counters = Counters()
         self.address = NODE_ADDRESS
@@ -116,6 +127,8 @@ class World:
         self._graves: list[SimProcess] = []
         self._power_is_lost = False
         self._down_ms = 0.0
+        self._again_after = 0
+        self._disk_slowness = 1.0
         self.is_over = False
 
     # --- the node
@@ -142,6 +155,9 @@ class World:
         if self._life is not None:
             return
         self.counters.starts += 1
+        if self._again_after:
+            self.fs.stop_after(self._again_after)
+            self._again_after = 0
         name = f"{NODE_HOST}#{self.counters.starts}"
         self.note(f"start {name}")
         process = SimProcess(name)
@@ -152,16 +168,17 @@ class World:
             "log.dirs": LOG_DIR,
             **self._node_config,
         }
+        executor = SimExecutor(self.loop, self.seeds.stream(f"{name}/executor"), slowness=self._disk_slowness)
         node = self._node_factory(
             NodeConfig.from_properties(pairs),
             clock=self.clock,
             random=self.seeds.stream(name),
             fs=self.fs,
             network=self.network.host(NODE_HOST),
-            executor=SimExecutor(self.loop, self.seeds.stream(f"{name}/executor")),
+            executor=executor,
         )
         starting = self.loop.spawn(process, node.start(), name=f"start {name}")
-        self._life = _Life(process, node, starting)
+        self._life = _Life(process, node, starting, NodeChecks(self.history), executor)
         starting.add_done_callback(self._on_started)
 
     def _on_started(self, starting: "asyncio.Task[None]") -> None:
@@ -180,15 +197,20 @@ class World:
             error = waiting.result()
             self.history.violate("NODE", f"the node gave up: {type(error).__name__}: {error}")
 
-    def lose_power(self, down_ms: float) -> None:
-        """The node's machine dies now and comes back after `down_ms`."""
+    def lose_power(self, down_ms: float, *, again_after: int = 0) -> None:
+        """The node's machine dies now and comes back after `down_ms`.
+
+        `again_after`: it dies again at that disk operation of its next start; 0: it does not.
+        """
         if self._life is None:
             return
+        self._again_after = again_after
         self.counters.power_losses += 1
         self.note("power loss")
         self._die()
         self.fs.crash(self._disk_random)
         self.durable.forget()
+        self.durable_offsets.forget()
         self._restart_later(down_ms)
 
     def lose_power_in_operation(self, operations: int, down_ms: float) -> None:
@@ -196,6 +218,13 @@ class World:
         if self._life is not None:
             self._down_ms = down_ms
             self.fs.stop_after(operations)
+
+    def slow_disk(self, factor: float) -> None:
+        """From here on all blocking work takes `factor` times as long as usual."""
+        self.note(f"disk slowness {factor:g}")
+        self._disk_slowness = factor
+        if self._life is not None:
+            self._life.executor.slowness = factor
 
     def kill_node(self, down_ms: float) -> None:
         """kill -9: what was written is kept by the operating system."""
@@ -291,6 +320,8 @@ class World:
         if self._power_is_lost:
             self.counters.torn_operations += 1
             self.lose_power(self._down_ms)
+        elif self._checks_node and self._life is not None:
+            self._life.checks.check(self._life.node.partitions)
         if self.history.violation is not None:
             raise self.history.violation
 
