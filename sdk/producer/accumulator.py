@@ -4,6 +4,8 @@ A plain object without I/O: it is told the time and what brokers answered, and s
 method needs the caller to hold `lock`, except those that say otherwise.
 
 Order and duplicates (idempotent producers):
+- Brokers remember the last five batches of a producer in a partition. So a batch is not sent before the one that is
+  max_in_flight places before it is answered, even if later ones are answered already.
 - A batch gets its sequence when it is first sent and is sent again with the same identity (producer id, epoch,
   sequence) while its outcome is unknown, so that a broker that has it recognises it.
 - After a failed attempt the partition *recovers*: nothing more is sent until all batches under way are answered; then
@@ -44,6 +46,7 @@ class PartitionQueue:
         "producer_epoch",
         "producer_id",
         "retry_at_ms",
+        "sequenced_count",
         "topic",
         "waiting",
     )
@@ -66,6 +69,8 @@ class PartitionQueue:
         self.producer_id = -1
         self.producer_epoch = -1
         self.next_sequence = 0
+        self.sequenced_count = 0
+        """Batches that were given a sequence so far."""
 
     def depth(self) -> int:
         """Batches that are not settled."""
@@ -201,8 +206,10 @@ class Accumulator:
             return None
         batch = queue.waiting[0]
         if self.is_idempotent and batch.base_sequence == NO_SEQUENCE:
-            if not self._adopt_identity(queue):
+            if not self._adopt_identity(queue) or not self._is_within_memory(queue):
                 return None
+            batch.order = queue.sequenced_count
+            queue.sequenced_count += 1
             batch.producer_id, batch.producer_epoch = queue.producer_id, queue.producer_epoch
             batch.base_sequence = queue.next_sequence
             queue.next_sequence = (queue.next_sequence + batch.count) & SEQUENCE_MASK
@@ -224,6 +231,15 @@ class Accumulator:
                 self._end_recovery(queue)
             return True
         return not queue.is_recovering and queue.node_id == node_id
+
+    def _is_within_memory(self, queue: PartitionQueue) -> bool:
+        """Whether brokers would still know the oldest unanswered batch after one more.
+
+        They remember the last batches of a producer, answered or not, and answers may overtake each other.
+        """
+        return not queue.in_flight or (
+            queue.sequenced_count - min(batch.order for batch in queue.in_flight) < self.max_in_flight
+        )
 
     def _close_due(self, queue: PartitionQueue) -> None:
         batch = queue.open

@@ -48,6 +48,7 @@ class ProducerBatch:
         "limit",
         "log_append_time_ms",
         "number",
+        "order",
         "producer_epoch",
         "producer_id",
         "queue",
@@ -81,6 +82,8 @@ class ProducerBatch:
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
+        self.order = -1
+        """Place among the partition's batches with a sequence; -1: it has none."""
         self.attempts = 0
         self.was_sent = False
         """Whether an attempt may have reached a broker."""

@@ -8,6 +8,7 @@ from kraftlog.proto.partitioner import partition_for_key
 from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer
 from kraftlog.sdk.producer import AsyncProducer
+from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
 from kraftlog.sdk.types import NewTopic, TopicPartition
 from kraftlog.testing.loop import run_virtual
 from kraftlog.testing.randomness import SeedSource
@@ -54,6 +55,37 @@ def test_a_key_stays_in_its_partition_when_the_batch_there_is_full() -> None:
                 assert future.partition == partition_for_key(key, PARTITIONS)
 
     _with_node(body)
+
+
+def test_no_more_batches_are_sent_than_the_broker_remembers() -> None:
+    """Answers may overtake each other: the sixth batch waits for the first, even if the fifth is answered (seed 38).
+
+    A broker remembers five batches. With more on their way since the first, its retry after a crash would not be
+    recognised, and it would be stored twice.
+    """
+    accumulator = Accumulator(
+        batch_size=1, linger_ms=0, buffer_memory=1 << 20, delivery_timeout_ms=1e6, max_in_flight=5, is_idempotent=True
+    )
+    accumulator.producer_id = accumulator.producer_epoch = 0
+    queue = PartitionQueue(accumulator, TOPIC, 0)
+    with accumulator.lock:
+        for _ in range(8):
+            batch = accumulator.make_room(queue, 100, now_ms=0)
+            assert batch is not None
+            batch.append(0, None, b"value")
+            batch.count = 1
+            accumulator.close_open(queue)
+        sent = [accumulator.take(queue, 1, now_ms=0) for _ in range(6)]
+        first, second, *_, fifth, sixth = sent
+        assert first is not None
+        assert second is not None
+        assert fifth is not None
+        assert sixth is None
+        accumulator.complete(fifth, base_offset=4)
+        accumulator.complete(second, base_offset=1)
+        assert accumulator.take(queue, 1, now_ms=0) is None
+        accumulator.complete(first, base_offset=0)
+        assert accumulator.take(queue, 1, now_ms=0) is not None
 
 
 def test_a_seek_wins_over_a_look_up_that_is_under_way() -> None:
