@@ -5,6 +5,7 @@ committed image, and publishers that hear of every change.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from kraftlog.kraft.controller import BrokerRegistration, Controller, ControllerConfig, HeartbeatReply, Result
@@ -320,8 +321,12 @@ class QuorumNode:
     # --- the core's inputs and effects --------------------------------------------------------------------------
 
     def receive(self, message: Message) -> None:
-        """A message of another voter or observer."""
-        self._core.step(message)
+        """A message of another voter or observer. Before `start` and after the end it is lost, as on a dead node."""
+        if self._core_or_none is not None and not self._ended.is_set():
+            self._guarded(partial(self._step, self._core_or_none, message))
+
+    def _step(self, core: RaftCore, message: Message) -> None:
+        core.step(message)
         self._after_input()
 
     def _after_input(self) -> None:
@@ -395,6 +400,7 @@ class QuorumNode:
             self._timers[name] = asyncio.get_running_loop().call_later(delay_ms / 1000, self._guarded, work)
 
     def _guarded(self, work: Callable[[], None]) -> None:
+        """Outside of the driver's task: what goes wrong here is as fatal as there."""
         try:
             work()
         except Exception as error:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from kraftlog.kraft.image import NO_LEADER, MetadataDelta, MetadataImage
+from kraftlog.kraft.raft import AppendRequest, ReplicaKey, VoteRequest
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 from kraftlog.proto.errors import (
     ErrorCode,
+    IllegalStateError,
     InconsistentClusterIdError,
     InvalidConfigError,
     NotControllerError,
@@ -239,4 +241,28 @@ async def test_late_publisher_hears_of_everything() -> None:
     assert image is node.image
     assert [t.name for t in delta.created_topics] == ["orders"]
     assert list(delta.changed_brokers) == [1]
+    await node.stop()
+
+
+async def test_messages_of_others_do_no_harm_before_and_after() -> None:
+    """A voter that starts or has stopped loses what is sent to it."""
+    host = Host()
+    node = host.node()
+    vote = VoteRequest(ReplicaKey(2), ReplicaKey(1, DIRECTORY), 9, 5, 5, is_pre_vote=False, is_forced=True)
+    node.receive(vote)
+    await node.start()
+    await node.stop()
+    node.receive(vote)
+    assert node.metadata_leader_epoch == 1
+
+
+async def test_broken_invariant_in_a_message_stops_the_node() -> None:
+    """W17: loudly, and not only in the task that received the message."""
+    host = Host()
+    node, _ = await started(host)
+    me, end = ReplicaKey(1, DIRECTORY), node.high_watermark - 1
+    node.receive(AppendRequest(ReplicaKey(2), me, 9, end, 8, (), end, 1))
+    assert isinstance(await node.wait_failed(), IllegalStateError)
+    with pytest.raises(IllegalStateError):
+        await node.allocate_producer_ids(1, 0)
     await node.stop()
