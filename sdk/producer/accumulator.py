@@ -190,9 +190,11 @@ class Accumulator:
 
     def expire_linger(self, now_ms: float) -> None:
         """Make batches due that have waited for linger_ms."""
-        limit_ms = now_ms - self.linger_ms
         lingering = self._lingering
-        while lingering and (lingering[0].created_ms <= limit_ms or lingering[0].queue.open is not lingering[0]):
+        while lingering and (
+            lingering[0].created_ms + self.linger_ms <= now_ms  # as `next_deadline_ms` has it, to the last bit
+            or lingering[0].queue.open is not lingering[0]
+        ):
             self._make_due(lingering.popleft())
 
     def take(self, queue: PartitionQueue, node_id: int, now_ms: float) -> ProducerBatch | None:

@@ -24,7 +24,7 @@ import heapq
 import itertools
 import math
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
@@ -35,6 +35,7 @@ START_SECONDS = 1_000.0  # not 0: a deadline must never be falsy by accident
 EVENTS_PER_INSTANT_MAX = 200_000  # more callbacks than this at one virtual instant is a spin
 TICKS_PER_SECOND = 1_000_000
 ROUNDING_TICKS = 0.001  # what floating-point arithmetic may add to a time that is meant to be a whole tick
+SPIN_SAMPLE = 1_000  # so many of the last callbacks of a spin are named in the error
 COMPACT_TIMERS_MIN = 128  # fewer cancelled timers than this are not worth a new heap
 
 _REFUSED = (
@@ -175,6 +176,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._serials = itertools.count(1)
         self._events_per_instant_max = events_per_instant_max
         self._events_this_instant = 0
+        self._spinning: Counter[str] = Counter()
         self._owner = threading.get_ident()
         self._must_stop = False
         self.after_event = after_event
@@ -304,15 +306,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle, process = self._queue.popleft()
             if handle.cancelled() or (process is not None and not process.is_alive):
                 continue
+            if self._events_this_instant > self._events_per_instant_max - SPIN_SAMPLE:
+                self._spinning[_callback_name(handle)] += 1
             handle._run()
             self.events += 1
             self._events_this_instant += 1
             if self.after_event is not None:
                 self.after_event()
         if self._events_this_instant > self._events_per_instant_max:
+            spinning = "\n".join(f"  {count} times {name}" for name, count in self._spinning.most_common(10))
             raise RunawayError(
-                f"{self._events_this_instant} callbacks at virtual time {self._now:.6f} without progress; waiting tasks:\n"
-                + self.describe_tasks()
+                f"{self._events_this_instant} callbacks at virtual time {self._now:.6f} without progress, the last of them:\n"
+                f"{spinning}\nwaiting tasks:\n{self.describe_tasks()}"
             )
 
     def _advance(self) -> None:
@@ -391,6 +396,17 @@ _NO_PROCESS = contextvars.Context()
 
 def _ticks(when: float) -> int:
     return math.ceil(when * TICKS_PER_SECOND - ROUNDING_TICKS)
+
+
+def _callback_name(handle: asyncio.Handle) -> str:
+    """What a callback does, as far as it says: for a task's step the task and the place where it waits."""
+    callback = getattr(handle, "_callback", None)
+    task = getattr(callback, "__self__", None)
+    if isinstance(task, SimTask):
+        stack = task.get_stack(limit=1)
+        place = f" at {stack[-1].f_code.co_filename}:{stack[-1].f_lineno}" if stack else ""
+        return f"{task.get_name()}: {getattr(task.get_coro(), '__qualname__', '?')}{place}"
+    return getattr(callback, "__qualname__", repr(callback))
 
 
 def _can_run(entry: tuple[int, int, asyncio.TimerHandle, SimProcess | None]) -> bool:
