@@ -11,7 +11,11 @@ import json
 import os
 import time
 
-from kraftlog import Consumer, Producer, TopicPartition
+from kraftlog.proto import malloc
+
+malloc.raise_thresholds()  # a client's own choice, as a service that moves much would make it
+
+from kraftlog import Consumer, Producer, TopicPartition  # noqa: E402
 
 BATCH_BYTES = 1_000_000  # like for like with the peers' 1 MiB batches, below the default max.message.bytes
 

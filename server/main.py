@@ -5,7 +5,7 @@ and SIGINT stop it in order (exit code 0); a second signal ends it at once. What
 standard error, without a traceback, and exit code 1.
 """
 
-from kraftlog.server import malloc
+from kraftlog.proto import malloc
 
 malloc.raise_thresholds()  # before anything imports grpc
 

@@ -104,6 +104,7 @@ class Node:
         await self._groups.start()
         quorum.add_publisher(replicas)
         await replicas.wait_applied()
+        quorum.add_publisher(self._groups)  # when all that is old is known: it acts on deletions
         self._registration = self._make_registration(log_dir, quorum, host, port)
         await self._registration.start()
         await replicas.wait_applied()

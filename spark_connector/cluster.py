@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.proto import malloc
 from kraftlog.proto.errors import InvalidConfigError, UnknownTopicOrPartitionError
 from kraftlog.sdk.admin import Admin
 from kraftlog.sdk.ranges import RangeReader
@@ -19,6 +20,8 @@ from kraftlog.spark_connector.planning import OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+malloc.raise_thresholds()  # this module loads in Spark's workers and its planning processes, which are the query's own
 
 _clusters: dict[tuple[int, tuple[tuple[str, str], ...]], "Cluster"] = {}
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kraftlog.proto.errors import IllegalStateError
-from kraftlog.server import malloc
+from kraftlog.proto import malloc
 from kraftlog.server.seams import SystemClock, ThreadExecutor
 
 

@@ -2,7 +2,8 @@
 
 By default glibc maps and unmaps every block above a threshold (128 KiB at first), and the page faults of fresh
 mappings cost more than all else on the data path. Measured at 1 MiB messages: raising the thresholds doubles the rate.
-The price is memory kept for reuse, bounded by the trim threshold.
+The price is memory kept for reuse, bounded by the trim threshold. Nodes, `kraftctl` and Spark's workers do it at
+start; a user's process does it by its own choice: `kraftlog.proto.malloc.raise_thresholds()` before it uses a client.
 """
 
 import ctypes
