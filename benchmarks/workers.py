@@ -42,7 +42,7 @@ def consume(options: argparse.Namespace) -> float:
             for records in consumer.poll(timeout_ms=1000, max_records=50_000).values():
                 received += len(records)
                 for record in records:
-                    size += len(record.value)
+                    size += len(record.value or b"")
         elapsed = time.perf_counter() - started
     if size != options.count * options.size:
         raise SystemExit(f"received {size} bytes of {options.count * options.size}")

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from kraftlog.proto.errors import IllegalStateError
 from kraftlog.proto import malloc
+from kraftlog.proto.errors import IllegalStateError
 from kraftlog.server.seams import SystemClock, ThreadExecutor
 
 
