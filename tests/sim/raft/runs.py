@@ -31,7 +31,8 @@ class Run:
         return self.violation is not None or bool(self.world.checker.soft)
 
     def describe(self) -> str:
-        found = f"{self.violation}" if self.violation else f"soft: {self.world.checker.soft}"
+        soft = self.world.checker.soft
+        found = str(self.violation) if self.violation else f"soft {soft}" if soft else "no violation"
         return f"seed {self.world.seed}, mode {self.world.mode.name}, {len(self.world.ids)} nodes: {found}"
 
 
