@@ -24,27 +24,17 @@ _PREFIX_BYTES = 16  # base offset, length, leader epoch: what the leader rewrite
 _ANY_SIZE = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placement:
     """Batches with their offsets in this log, and the buffers that put them there (client's bytes, not copied)."""
 
+    first_offset: int
+    last_offset: int
     batches: list[tuple[BatchHeader, int, Buffer]]
-    """(header, base offset in this log, bytes of the batch as they came)"""
+    """(header, last offset in this log, bytes of the batch as they came)"""
     buffers: list[Buffer]
     size_bytes: int
-
-    @property
-    def first_offset(self) -> int:
-        return self.batches[0][1]
-
-    @property
-    def last_offset(self) -> int:
-        header, base_offset, _ = self.batches[-1]
-        return base_offset + header.last_offset_delta
-
-    @property
-    def record_count(self) -> int:
-        return sum(header.record_count for header, _, _ in self.batches)
+    record_count: int
 
 
 def check_leader_append(config: LogConfig, headers: Sequence[BatchHeader], now_ms: int, where: str) -> None:
@@ -97,18 +87,20 @@ def place_as_leader(
     if append_time_ms is not None:
         records, batches = _stamp(records, batches, append_time_ms)
     view = memoryview(records)
-    placed: list[tuple[BatchHeader, int, Buffer]] = []
-    buffers: list[Buffer] = []
-    size_bytes = 0
+    placement = Placement(first_offset, first_offset - 1, [], [], 0, 0)
+    buffers, placed = placement.buffers, placement.batches
     for position, header in batches:
         size = header.size_bytes
         batch = view[position : position + size]
         buffers.append(batch_prefix(first_offset, batch, leader_epoch))
         buffers.append(batch[_PREFIX_BYTES:])
-        placed.append((header, first_offset, batch))
-        first_offset += header.last_offset_delta + 1
-        size_bytes += size
-    return Placement(placed, buffers, size_bytes)
+        last_offset = first_offset + header.last_offset_delta
+        placed.append((header, last_offset, batch))
+        placement.last_offset = last_offset
+        placement.size_bytes += size
+        placement.record_count += header.record_count
+        first_offset = last_offset + 1
+    return placement
 
 
 def _stamp(
@@ -129,7 +121,9 @@ def place_as_follower(records: Buffer, log_end_offset: int, where: str) -> list[
             raise CorruptRecordError(
                 f"{where}: batch with offset {header.base_offset} from the leader, but the log ends at {log_end_offset}"
             )
-        batch = view[position : position + header.size_bytes]
-        placements.append(Placement([(header, header.base_offset, batch)], [batch], header.size_bytes))
-        log_end_offset = header.next_offset
+        size, last_offset = header.size_bytes, header.last_offset
+        batch = view[position : position + size]
+        placed = [(header, last_offset, batch)]
+        placements.append(Placement(header.base_offset, last_offset, placed, [batch], size, header.record_count))
+        log_end_offset = last_offset + 1
     return placements

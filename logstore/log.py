@@ -189,7 +189,14 @@ class Log(ReadableLog):
         )
         self._write(placement, now_ms)
         self.epochs.assign(leader_epoch, placement.first_offset)
-        return self._info([placement], -1 if append_time is None else append_time)
+        return AppendInfo(
+            placement.first_offset,
+            placement.last_offset,
+            -1 if append_time is None else append_time,
+            self.log_start_offset,
+            placement.size_bytes,
+            placement.record_count,
+        )
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Write a leader's batches as they are: offsets, epochs, bytes. CRCs are checked first, of all of them.
@@ -203,7 +210,14 @@ class Log(ReadableLog):
             header = placement.batches[0][0]
             self._write(placement, header.max_timestamp)
             self.epochs.assign(header.leader_epoch, header.base_offset)
-        return self._info(placements, -1)
+        return AppendInfo(
+            placements[0].first_offset,
+            placements[-1].last_offset,
+            -1,
+            self.log_start_offset,
+            sum(placement.size_bytes for placement in placements),
+            sum(placement.record_count for placement in placements),
+        )
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """This node leads from now on: the epoch starts at the log's end (before it has a batch)."""
@@ -215,11 +229,12 @@ class Log(ReadableLog):
             position = segment.append(placement.buffers, placement.size_bytes)
         except OSError as e:
             raise self._failed("append to", segment.file.path, e) from e
-        for header, base_offset, batch in placement.batches:
-            segment.note_batch(position, header, base_offset + header.last_offset_delta)
+        for header, last_offset, batch in placement.batches:
+            segment.note_batch(position, header, last_offset)
             position += header.size_bytes
             if header.producer_id >= 0:
-                aborted = apply_to_producers(self.producers, header, base_offset, batch)
+                first_offset = last_offset - header.last_offset_delta
+                aborted = apply_to_producers(self.producers, header, first_offset, batch)
                 if aborted is not None:
                     segment.indexes.aborted.append(aborted)
         self.log_end_offset = placement.last_offset + 1
@@ -244,16 +259,6 @@ class Log(ReadableLog):
         """Age of the growing segment at a batch of that timestamp: by its first batch's, else by the clock (as Kafka)."""
         first = self._active.first_timestamp()
         return timestamp - first if first is not None and first >= 0 else now_ms - self._active_since_ms
-
-    def _info(self, placements: Sequence[Placement], log_append_time_ms: int) -> AppendInfo:
-        return AppendInfo(
-            placements[0].first_offset,
-            placements[-1].last_offset,
-            log_append_time_ms,
-            self.log_start_offset,
-            sum(placement.size_bytes for placement in placements),
-            sum(placement.record_count for placement in placements),
-        )
 
     # Segments.
 

@@ -99,6 +99,24 @@ class TestTornTails:
         fs.fail("pread", path_part=FIRST, times=1000)
         assert open_log_dir(fs, SMALL).logs["t", 0].log_end_offset == 12
 
+    def test_a_segment_sealed_after_the_recorded_end_is_gone_through(self) -> None:
+        """Its records are synced, but neither its trim nor its indexes nor its successor's name need be."""
+        for seed in range(40):
+            fs = SimFileSystem()
+            log_dir, log = create_log(SMALL, fs)
+            for number in range(3):
+                append(log, str(number))
+            log.flush()
+            log_dir.checkpoint()
+            log.roll()
+            append(log, "3")
+            fs.crash(random.Random(seed))
+            log = reopen(fs, SMALL)
+            assert log.damage is None
+            assert numbers(log) == "0123"[: log.log_end_offset]
+            assert log.log_end_offset >= 3
+            assert append(log, "n") == log.log_end_offset - 1
+
     def test_recovery_may_be_interrupted_and_repeated(self) -> None:
         for stop in range(0, 60, 3):
             fs = written(12, flushed=7)
@@ -145,8 +163,10 @@ class TestDamage:
         """It was flushed, so no crash tore it."""
         fs = written(4, flushed=4, recorded=True)
         fs.flip(FIRST, 3 * BATCH_BYTES + 70)
+        before = fs.contents(FIRST)
         log = reopen(fs, SMALL)
         assert "offsets up to 4 were synced" in str(log.damage)
+        assert fs.contents(FIRST) == before, "nothing is cut"
 
     def test_a_zeroed_tail_below_the_recorded_end_is_damage(self) -> None:
         fs = written(4, flushed=4, recorded=True)
@@ -247,6 +267,33 @@ class TestDerivedFiles:
                 fs.put(path, random.Random(1).randbytes(max(24, len(content) // 24 * 24)))
             case _:
                 fs.put(path, bytes(len(content)))
+
+    def test_snapshots_of_a_future_that_was_lost_are_removed(self) -> None:
+        """Otherwise a later truncation would restore sequences that nobody sent."""
+        fs = SimFileSystem()
+        _, log = create_log(fs=fs)
+        for sequence in range(10):
+            log.append_as_leader(idempotent(1, sequence), leader_epoch=0, now_ms=NOW_MS)
+        log.roll()
+        fs.kill()
+        fs.open(FIRST).truncate(8 * len(idempotent(1, 0)))
+        log = reopen(fs)
+        assert log.log_end_offset == 8
+        for number in range(8, 14):
+            append(log, str(number))
+        log.truncate_to(12)
+        assert log.producers.entries[1].last_sequence == 7
+
+    def test_epochs_are_those_of_the_batches_not_of_an_older_checkpoint(self) -> None:
+        fs = SimFileSystem()
+        _, log = create_log(fs=fs)
+        for number in range(10):
+            append(log, str(number), leader_epoch=4 if number < 8 else 5)
+        log.flush()
+        log.truncate_to(6)
+        append(log, "again", leader_epoch=5)
+        log = reopen(fs)
+        assert log.epochs.entries == ((4, 0), (5, 6))
 
     def test_index_files_without_a_log_are_removed(self) -> None:
         fs = written(5)
