@@ -127,6 +127,7 @@ class AsyncConsumer:
         self, timeout_ms: float = 0, max_bytes: int = ARROW_MAX_BYTES, columns: Sequence[str] | None = None
     ) -> "pyarrow.Table":
         """Like `poll`, as one Arrow table with the columns of Spark's Kafka source; `headers` only by `columns`."""
+        self._core.end_iteration()
         batches = await self._poll(lambda: self._core.take_arrow(max_bytes, columns), timeout_ms)
         return to_table(cast("list[pyarrow.RecordBatch] | None", batches), columns)
 

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kraftlog.proto.errors import (
     ClientClosedError,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 log = logging.getLogger("kraftlog.sdk")
+
+T = TypeVar("T")
 
 UNKNOWN_TOPIC_GRACE_MS = 10_000  # a topic that was just created may not be known to every broker yet
 CLOSE_TIMEOUT_MS = 30_000.0  # of `close` without an argument
@@ -166,15 +168,16 @@ class ConsumerCore:
 
     # -- polling
 
-    def try_take(self, max_records: int) -> list[Batch]:
-        """Buffered records, if nothing else has to be done first. Safe from any one thread at a time."""
+    def try_take(self, take: "Callable[[], list[T]]") -> "list[T]":
+        """What `take` finds in the buffers, if nothing else has to be done first. Safe from any one thread at a time."""
         if self.needs_loop:
             return []
         with self.lock:
             self._came_back()
-            batches = self.cursor.unload() or self.taker.take(max_records)
-            self._note_in_hand(batches)
-        return batches
+            taken = take()
+        if taken:
+            self.touch()
+        return taken
 
     def take_used_up(self) -> list[Chunk]:
         """Chunks to return the credit of, by `after_take` on the loop."""
@@ -239,6 +242,15 @@ class ConsumerCore:
         taken = self.taker.take_arrow(max_bytes, columns)
         self._note_in_hand(taken)
         return [batch for _, batch, _ in taken if batch.num_rows]
+
+    def end_iteration(self) -> None:
+        """Before `take_arrow`: fetch again what an iteration has taken and not handed out."""
+        if self.cursor.is_empty:
+            return
+        with self.lock:
+            for state, _, _ in self.cursor.unload(advance=False):
+                self.fetcher.move_to_position(state)
+        self.fetcher.update()
 
     def _note_in_hand(self, batches: "Sequence[Batch | ArrowBatch]") -> None:
         for state, _, position in batches:
@@ -753,10 +765,12 @@ class Cursor:
             return record
         return None
 
-    def unload(self) -> list[Batch]:
-        """What is left, for a poll between two steps of an iteration."""
-        if not self._batches and self._last is None:
-            return []
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches
+
+    def unload(self, *, advance: bool = True) -> list[Batch]:
+        """What is left, for a poll between two steps of an iteration; `advance` moves the positions past it."""
         if self._last is not None:
             self._last.done = self._last.position
             self._last = None
@@ -764,7 +778,8 @@ class Cursor:
         while self._batches:
             (state, records, position), moves = self._batches.pop()
             if moves == state.moves:
-                state.position = position
+                if advance:
+                    state.position = position
                 rest.append((state, records[self._index :], position))
             self._index = 0
         return rest

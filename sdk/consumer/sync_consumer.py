@@ -134,20 +134,16 @@ class Consumer:
         auto_offset_reset="none", `CorruptRecordError`, authorization errors, and what a listener raised.
         """
         limit = self.config.max_poll_records if max_records is None else max_records
-        core = self._core
-        batches = core.try_take(limit)
-        if batches:
-            core.touch()
-            self._return_credit()
-        else:
-            batches = cast("list[Batch]", self._poll(lambda: core.take_records(limit), timeout_ms))
+        batches = cast("list[Batch]", self._take(lambda: self._core.take_records(limit), timeout_ms))
         return by_partition(batches)
 
     def poll_arrow(
         self, timeout_ms: float = 0, max_bytes: int = ARROW_MAX_BYTES, columns: Sequence[str] | None = None
     ) -> "pyarrow.Table":
         """Like `poll`, as one Arrow table with the columns of Spark's Kafka source; `headers` only by `columns`."""
-        batches = self._poll(lambda: self._core.take_arrow(max_bytes, columns), timeout_ms)
+        if not self._core.cursor.is_empty:
+            self._do(self._core.end_iteration)
+        batches = self._take(lambda: self._core.take_arrow(max_bytes, columns), timeout_ms)
         return to_table(cast("list[pyarrow.RecordBatch] | None", batches), columns)
 
     def __iter__(self) -> Iterator[Record]:
@@ -263,6 +259,14 @@ class Consumer:
         self._core.needs_loop = True
 
     # -- inside
+
+    def _take(self, take: Callable[[], "list[Any]"], timeout_ms: float) -> object:
+        """What is buffered, without the loop; else a poll."""
+        taken = self._core.try_take(take)
+        if not taken:
+            return self._poll(take, timeout_ms)
+        self._return_credit()
+        return taken
 
     def _poll(self, take: Callable[[], object], timeout_ms: float | None) -> object:
         """Rounds on the loop; listener calls are made here, in the application's thread."""

@@ -54,7 +54,7 @@ class RecordIntake(Generic[F]):
         self._clock = clock
         self._wall_ms = clock.wall_ms
         self._random = random
-        self._serializes = config.key_serializer is not None or config.value_serializer is not None
+        self.serializes = config.key_serializer is not None or config.value_serializer is not None
         self._compression = CompressionType.from_name(config.compression_type)
 
     def try_send(
@@ -67,7 +67,7 @@ class RecordIntake(Generic[F]):
         timestamp_ms: int | None,
     ) -> F | None:
         """Append to a batch that is open and has room; None: call `append`."""
-        if headers or self._serializes or partition is not None:
+        if headers or self.serializes or partition is not None:
             return None
         timestamp = self._wall_ms() if timestamp_ms is None else timestamp_ms
         try:

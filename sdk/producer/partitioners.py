@@ -46,6 +46,7 @@ class TopicQueues:
         """Partitions with a leader; all of them if none has one."""
         self.count = 0
         self.sticky: PartitionQueue | None = None
+        """Where records without a key go; None: `choose` decides about each."""
         self.max_message_bytes = 0
 
     def update(self, metadata: TopicMetadata, compression: CompressionType) -> None:
@@ -68,7 +69,7 @@ class TopicQueues:
         for queue in self.queues:
             queue.compression = compression
             queue.batch_limit = max(1, limit)
-        if self.sticky is None:
+        if self.sticky is None and self.uses_sticky:
             self.next_sticky()
 
     def next_sticky(self) -> PartitionQueue:

@@ -17,7 +17,7 @@ from kraftlog.sdk.clock import SystemClock
 from kraftlog.sdk.config import ProducerConfig
 from kraftlog.sdk.metadata import Cluster, TopicMetadata, check_topic_name
 from kraftlog.sdk.producer.async_producer import CLOSE_TIMEOUT_S, default_connector, make_accumulator, unsettled
-from kraftlog.sdk.producer.base import RecordIntake
+from kraftlog.sdk.producer.base import RECORD_OVERHEAD_BYTES, RecordIntake
 from kraftlog.sdk.producer.batch import WAIT_SLICE_S, ProducerBatch, ThreadSendFuture
 from kraftlog.sdk.producer.callbacks import CallbackThread
 from kraftlog.sdk.producer.sender import Sender
@@ -52,6 +52,7 @@ class Producer:
     ) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.of(config, **options)
         self._clock = clock or SystemClock()
+        self._time_ns = time.time_ns if isinstance(self._clock, SystemClock) else self._clock_ns
         self._random = random or random_module.Random()
         self._connector = connector or default_connector()
         self._close_lock = threading.Lock()
@@ -77,7 +78,8 @@ class Producer:
         self._memory_waiters = 0
         self._cluster = Cluster(self.config, connector=self._connector, clock=self._clock, random=self._random)
         self._intake = RecordIntake(self.config, accumulator, ThreadSendFuture, clock=self._clock, random=self._random)
-        self._try_send = self._intake.try_send
+        self._lock = accumulator.lock
+        self._fast_topics = {} if self._intake.serializes else self._intake.topics
         self._sender = Sender(self.config, accumulator, self._cluster, clock=self._clock, random=self._random)
         self._cluster.add_listener(self._intake.on_metadata)
 
@@ -115,10 +117,26 @@ class Producer:
 
             producer.send("orders", b"value").result()
         """
-        future = self._try_send(topic, value, key, headers, partition, timestamp_ms)
-        if future is None:
-            future = self._send_slowly(topic, value, key, headers, partition, timestamp_ms)
-        return future
+        if headers is None and partition is None:
+            # The hot path, without a call of our own: a record for an open batch that has room for it. All that is out
+            # of the ordinary raises or falls through to the slow path, which looks at everything.
+            timestamp = self._time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+            try:
+                need = RECORD_OVERHEAD_BYTES + len(value)
+                with self._lock:
+                    if key is None:
+                        batch = self._fast_topics[topic].sticky.open  # type: ignore[union-attr]  # None: the slow path
+                    else:
+                        need += len(key)
+                        batch = self._fast_topics[topic].choose(key, value).open
+                    if batch.size + need <= batch.limit:  # type: ignore[union-attr]
+                        batch.size = batch.append(timestamp, key, value)  # type: ignore[union-attr]
+                        index = batch.count  # type: ignore[union-attr]
+                        batch.count = index + 1  # type: ignore[union-attr]
+                        return ThreadSendFuture(batch, index, timestamp)  # type: ignore[arg-type]
+            except (KeyError, TypeError, AttributeError):
+                pass  # the slow path says what is wrong, if anything is
+        return self._send_slowly(topic, value, key, headers, partition, timestamp_ms)
 
     def produce(
         self,
@@ -247,6 +265,9 @@ class Producer:
         await self._sender.close()
         await self._cluster.close()
 
+    def _clock_ns(self) -> int:
+        return self._clock.wall_ms() * 1_000_000
+
     def _is_inside_callback(self) -> bool:
         return self._callbacks.is_own_thread()
 
@@ -282,7 +303,8 @@ class Producer:
     def _set_up_lazily(self) -> None:
         """The child may never use the producer: start its loop only when it does."""
         self._intake = _Unstarted(self)  # type: ignore[assignment]  # replaced by the real one at first use
-        self._try_send = self._intake.try_send
+        self._lock = threading.Lock()
+        self._fast_topics = {}
 
 
 class _Unstarted:
@@ -294,9 +316,6 @@ class _Unstarted:
     def __getattr__(self, name: str) -> Any:
         self._producer._set_up()
         return getattr(self._producer._intake, name)
-
-    def try_send(self, *_: Any) -> None:
-        return None
 
 
 _open_producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()

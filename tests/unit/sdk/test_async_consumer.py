@@ -6,6 +6,7 @@ import logging
 import random
 import tracemalloc
 from collections import deque
+from functools import partial
 
 import pytest
 
@@ -25,10 +26,12 @@ from kraftlog.proto.errors import (
 from kraftlog.proto.records import BatchBuilder, end_transaction_marker
 from kraftlog.sdk.consumer import AsyncConsumer, CommitFailedError, ConsumerRebalanceListener
 from kraftlog.sdk.types import OffsetAndMetadata, TopicPartition
-from kraftlog.testing.loop import run_virtual
+from kraftlog.testing.loop import run_virtual as run_unbounded
 from tests.unit.sdk.fake_broker import FakeCluster, FakePartition
 
 SERVERS = "broker1:9092"
+
+run_virtual = partial(run_unbounded, max_seconds=7_200)  # a wait that never ends is an error
 
 
 def consumer(cluster: FakeCluster, **options) -> AsyncConsumer:
@@ -275,7 +278,7 @@ def test_iteration_gives_single_records_and_goes_on_after_a_break() -> None:
         cluster = FakeCluster()
         cluster.create("orders")
         fill(cluster, "orders", 0, range(1_000))
-        async with consumer(cluster, auto_offset_reset="earliest") as c:
+        async with consumer(cluster, auto_offset_reset="earliest", max_partition_fetch_bytes=2_000) as c:
             c.assign([TP])
             got: list[int] = []
             async for record in c:
@@ -283,6 +286,9 @@ def test_iteration_gives_single_records_and_goes_on_after_a_break() -> None:
                 if len(got) == 123:
                     break
             assert await c.position(TP) == 123
+            got.append((await c.getone()).offset)
+            got += (await c.poll_arrow(100, max_bytes=1)).column("offset").to_pylist()
+            assert len(got) > 124
             got.append((await c.getone()).offset)
             for records in (await c.poll(100)).values():
                 got += [r.offset for r in records]
@@ -578,7 +584,7 @@ def test_a_group_shares_partitions_and_goes_on_from_committed_offsets() -> None:
         await member(3)
         assert seen == [(0, 100), (0, 101), (0, 102)]
 
-    run_virtual(main(), max_seconds=3600)
+    run_virtual(main())
 
 
 def test_heartbeats_go_on_while_the_handler_works_and_only_the_processing_limit_ends_membership(

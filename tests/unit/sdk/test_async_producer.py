@@ -5,6 +5,7 @@ import gc
 import logging
 import random
 import tracemalloc
+from functools import partial
 
 import pytest
 
@@ -23,10 +24,12 @@ from kraftlog.proto.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraftlog.sdk.producer import AsyncProducer
-from kraftlog.testing.loop import run_virtual
+from kraftlog.testing.loop import run_virtual as run_unbounded
 from tests.unit.sdk.fake_broker import LOSE_CONNECTION, FakeCluster, FakePartition
 
 SERVERS = "broker1:9092"
+
+run_virtual = partial(run_unbounded, max_seconds=7_200)  # a wait that never ends is an error
 
 
 def producer(cluster: FakeCluster, **options) -> AsyncProducer:
