@@ -27,3 +27,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("packaging"))
         elif area in _BY_FILE:
             item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(_TESTS))))
+
+
+_SIMULATOR = ("simulated_seeds", "simulated_cpu_seconds", "simulated_virtual_seconds")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how fast the simulator was, over all processes of the run (`record_property` in tests/sim)."""
+    totals = dict.fromkeys(_SIMULATOR, 0.0)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                for name, value in report.user_properties:
+                    if name in totals:
+                        totals[name] += float(value)
+    seeds, cpu_seconds, virtual_seconds = (totals[name] for name in _SIMULATOR)
+    if seeds and cpu_seconds:
+        terminalreporter.write_line(
+            f"simulator: {seeds:.0f} seeds, {seeds / cpu_seconds:.2f} seeds per second of CPU, "
+            f"{virtual_seconds:.0f} virtual seconds in {cpu_seconds:.0f}"
+        )

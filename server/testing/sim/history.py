@@ -9,6 +9,7 @@ I-03  a value that was sent once is stored once (idempotence)
 I-04  per producer and partition, the order of sending is the order of offsets
 I-05  what one reader is given is ascending and leaves nothing out
 I-07  high watermark, log start and committed group offsets never go back, as clients see it
+FAIL  with outages far below the delivery time-out, no record fails
 I-09  a topic whose creation was acknowledged exists, one whose deletion was acknowledged does not
 
 Violations are recorded, not raised: they happen inside of the program under test, which might swallow them. The world

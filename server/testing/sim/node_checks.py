@@ -1,7 +1,7 @@
 """White-box rules of the running node, looked at after every event.
 
 W-1  log start <= high watermark <= log end and flushed end <= log end, of every partition
-W-2  within one life of the node: log end, flushed end and high watermark of a partition never go back
+W-2  within one life of the node: log start, log end, flushed end and high watermark of a partition never go back
 W-3  with flush.policy=ack the high watermark never passes the leader's flushed end
 W-4  what was acknowledged is below the log end
 """
@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kraftlog.testing.sim.history import History, TopicPartition
+
+Ends = tuple[int, int, int, int]
+"""(log start, log end, flushed end, high watermark)"""
 
 
 class _Log(Protocol):
@@ -44,25 +47,24 @@ class NodeChecks:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._seen: dict[TopicPartition, tuple[int, int, int]] = {}
-        """(log end, flushed end, high watermark) as of the last event."""
+        self._seen: dict[TopicPartition, Ends] = {}
+        """As of the last event."""
 
     def check(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
         """Look at all partitions; cheap where nothing has changed."""
         seen = self._seen
         for where, partition in partitions.items():
             log = partition.log
-            ends = (log.log_end_offset, log.flushed_end_offset, partition.high_watermark)
+            ends = (log.log_start_offset, log.log_end_offset, log.flushed_end_offset, partition.high_watermark)
             if seen.get(where) != ends:
                 self._check_change(where, partition, ends)
                 seen[where] = ends
 
-    def _check_change(self, where: TopicPartition, partition: _Partition, ends: tuple[int, int, int]) -> None:
-        log_end, flushed_end, high_watermark = ends
+    def _check_change(self, where: TopicPartition, partition: _Partition, ends: Ends) -> None:
+        log_start, log_end, flushed_end, high_watermark = ends
         name = f"{where[0]}-{where[1]}"
-        start = partition.log.log_start_offset
-        if not (start <= high_watermark <= log_end and flushed_end <= log_end):
-            self._history.violate("W-1", f"{name}: start {start}, {_text(ends)}")
+        if not (log_start <= high_watermark <= log_end and flushed_end <= log_end):
+            self._history.violate("W-1", f"{name}: {_text(ends)}")
         before = self._seen.get(where)
         if before is not None and any(now < then for now, then in zip(ends, before, strict=True)):
             self._history.violate("W-2", f"{name}: from {_text(before)} to {_text(ends)}")
@@ -73,5 +75,5 @@ class NodeChecks:
             self._history.violate("W-4", f"{name}: acknowledged below {known.acked_end}, {_text(ends)}")
 
 
-def _text(ends: tuple[int, int, int]) -> str:
-    return f"log end {ends[0]}, flushed end {ends[1]}, high watermark {ends[2]}"
+def _text(ends: Ends) -> str:
+    return "log start {}, log end {}, flushed end {}, high watermark {}".format(*ends)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from kraftlog.proto.errors import (
+    InvalidTimestampError,
     KraftlogError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
@@ -121,6 +122,10 @@ class ProducerClient(Client):
             error = future._failure()
             self.world.note(f"{self.host} failed {value[:20]!r}: {type(error).__name__}")
             history.on_failure(value, f"{type(error).__name__}: {error}")
+            if not isinstance(
+                error, InvalidTimestampError
+            ):  # after a jump of the node's clock the record is rightly refused
+                history.violate("FAIL", f"{self.host}: {type(error).__name__}: {error}")
         else:
             metadata = future._outcome()
             history.on_ack(value, (metadata.topic, metadata.partition), metadata.offset)

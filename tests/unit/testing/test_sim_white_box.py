@@ -1,0 +1,95 @@
+"""The rules that look into the node and its disk: node checks and durable group offsets."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from kraftlog.proto.names import CONSUMER_OFFSETS_TOPIC
+from kraftlog.proto.records import BatchBuilder
+from kraftlog.server.coordinator.records import OffsetCommitKey, OffsetCommitValue, offset_commit_record
+from kraftlog.testing.filesystem import SimFileSystem
+from kraftlog.testing.sim.durable import DurableOffsets
+from kraftlog.testing.sim.history import History
+from kraftlog.testing.sim.node_checks import NodeChecks
+
+WHERE = ("orders", 0)
+
+
+@dataclass
+class _Log:
+    log_start_offset: int = 0
+    log_end_offset: int = 10
+    flushed_end_offset: int = 8
+
+
+@dataclass
+class _Partition:
+    log: _Log = field(default_factory=_Log)
+    high_watermark: int = 8
+    is_leader: bool = True
+    flushes_before_ack: bool = True
+
+
+def test_a_sound_node_passes() -> None:
+    """Appends, flushes and a moving high watermark in their order."""
+    history, partition = History(), _Partition()
+    checks = NodeChecks(history)
+    for log_end, flushed_end in ((10, 8), (12, 8), (12, 12)):
+        partition.log.log_end_offset, partition.log.flushed_end_offset = log_end, flushed_end
+        partition.high_watermark = flushed_end
+        checks.check({WHERE: partition})
+    assert history.violation is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "log", "high_watermark"),
+    [
+        ("W-1", _Log(0, 10, 8), 11),
+        ("W-1", _Log(0, 10, 11), 8),
+        ("W-1", _Log(9, 10, 8), 8),
+        ("W-2", _Log(0, 9, 8), 8),
+        ("W-2", _Log(0, 10, 7), 7),
+        ("W-3", _Log(0, 10, 8), 9),
+        ("W-4", _Log(0, 10, 10), 10),
+    ],
+)
+def test_a_broken_rule_is_found(rule: str, log: _Log, high_watermark: int) -> None:
+    """One wrong number, and the rule that it breaks is named."""
+    history, partition = History(), _Partition()
+    checks = NodeChecks(history)
+    checks.check({WHERE: partition})
+    assert history.violation is None
+    partition.log, partition.high_watermark = log, high_watermark
+    if rule == "W-4":
+        history.partition(WHERE).acked_end = 11
+    checks.check({WHERE: partition})
+    assert history.violation is not None
+    assert history.violation.rule == rule
+
+
+def _commit(base_offset: int, offset: int) -> bytes:
+    record = offset_commit_record(OffsetCommitKey("g", "orders", 0), OffsetCommitValue(offset, -1, "", 0))
+    builder = BatchBuilder()
+    builder.append(0, record.key, record.value)
+    return builder.build(base_offset=base_offset, leader_epoch=0)
+
+
+def test_group_offsets_count_once_they_are_synced() -> None:
+    """Only what a power loss leaves is a committed offset."""
+    fs = SimFileSystem()
+    directory = f"/data/{CONSUMER_OFFSETS_TOPIC}-0"
+    fs.mkdir(directory)
+    offsets = DurableOffsets(fs, "/data")
+    first = _commit(0, 7)
+    fs.put(f"{directory}/00000000000000000000.log", first)
+    for path in ("/data", "/"):
+        fs.fsync_dir(path)
+    assert offsets.committed("g", "orders", 0) == 7
+    assert offsets.committed("other", "orders", 0) == -1
+    file = fs.open(f"{directory}/00000000000000000000.log")
+    file.pwritev([_commit(1, 9)], len(first))
+    assert offsets.committed("g", "orders", 0) == 7
+    file.fdatasync()
+    assert offsets.committed("g", "orders", 0) == 9
+    offsets.forget()
+    assert offsets.committed("g", "orders", 0) == 9
