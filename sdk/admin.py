@@ -115,7 +115,7 @@ class AsyncAdmin:
                 configs={key: str(value) for key, value in topic.configs.items()},
             )
         answer = admin_pb2.CreateTopicsResponse.FromString(
-            await self._admin("CreateTopics", request.SerializeToString())
+            await self._admin("CreateTopics", request.SerializeToString(deterministic=True))
         )
         for result in answer.topics:
             _raise(result.error_code, f"topic {result.name!r}", result.error_message)
