@@ -126,6 +126,7 @@ def _protobuf(
             request.ParseFromString(data)
         except DecodeError as error:
             raise InvalidRequestError(f"the bytes are no {request_class.DESCRIPTOR.name}: {error}") from None
-        return (await method(request, context)).SerializeToString(deterministic=True)  # maps in order: one seed is one run
+        answer = await method(request, context)
+        return answer.SerializeToString(deterministic=True)  # maps in order: one seed is one run
 
     return call
