@@ -123,7 +123,7 @@ def place_as_follower(records: Buffer, log_end_offset: int, where: str) -> list[
             )
         size, last_offset = header.size_bytes, header.last_offset
         batch = view[position : position + size]
-        placed = [(header, last_offset, batch)]
+        placed: list[tuple[BatchHeader, int, Buffer]] = [(header, last_offset, batch)]
         placements.append(Placement(header.base_offset, last_offset, placed, [batch], size, header.record_count))
         log_end_offset = last_offset + 1
     return placements

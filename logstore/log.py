@@ -18,7 +18,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -428,8 +428,10 @@ class Log(ReadableLog):
             self._saved_epochs = entries
 
     def close(self, clean: bool = True) -> bool:
-        """Let go of the files. With `clean`, sync everything and leave the files exactly as Kafka does.
+        """Let go of the files. With `clean`, sync all records and leave the files exactly as Kafka does.
 
+        Indexes, snapshot and the trim of the last segment are not synced: loading checks them, and makes anew what a
+        power loss took. Only a lost transaction index could not be noticed.
         Whether the log may be opened as cleanly stopped: False for one that is damaged or has failed. May be repeated.
         """
         if self._is_closed:
@@ -441,11 +443,10 @@ class Log(ReadableLog):
                 with self._flush_lock, storage_errors("close", self.directory):
                     self._save_epochs()
                     self._snapshots.write(self.log_end_offset, self.producers)
-                    self._active.seal()
-                    self._active.sync()
-                    self._snapshots.sync(self.log_end_offset)
                     self._snapshots.retain({segment.base_offset for segment in self._segments})
-                    self._fs.fsync_dir(self.directory)
+                    self._active.seal()
+                    if self._active.sync_transaction_index():
+                        self._fs.fsync_dir(self.directory)
         finally:
             with self._flush_lock:
                 self._is_closed = True

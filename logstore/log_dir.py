@@ -164,8 +164,8 @@ class LogDir:
             self._fs.mkdir(directory)
             if topic_id != NO_TOPIC_ID:
                 write_partition_metadata(self._fs, os.path.join(directory, layout.PARTITION_METADATA_FILE), topic_id)
+            log = self._open_log(key, directory, config or self._config_for(topic), now_ms, is_clean=True)
             self._fs.fsync_dir(self.path)
-        log = self._open_log(key, directory, config or self._config_for(topic), now_ms, is_clean=True)
         self._logs[key] = log
         self._topic_ids[key] = topic_id
         return log

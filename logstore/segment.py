@@ -176,6 +176,14 @@ class Segment:
             with contextlib.suppress(FileNotFoundError):  # no aborted transactions, no index of them
                 sync_file(self._fs, self.path(suffix))
 
+    def sync_transaction_index(self) -> bool:
+        """Make a sealed segment's list of aborted transactions durable; False if it has none."""
+        try:
+            sync_file(self._fs, self.path(layout.TXN_INDEX_SUFFIX))
+        except FileNotFoundError:
+            return False
+        return True
+
     # Reading.
 
     def position_of(self, offset: int) -> int:
