@@ -16,6 +16,7 @@ _BY_FILE = {"integration", "faults"}  # their module fixtures are clusters
 _TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`--dist loadgroup`: Spark tests share one process (and so one session), packaging tests too (and so
     one build), tests with real nodes one per file."""
