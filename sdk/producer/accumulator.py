@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kraftlog.proto.errors import KraftlogError, RequestTimedOutError
-from kraftlog.proto.records import NO_SEQUENCE, CompressionType
+from kraftlog.proto.records import NO_SEQUENCE, BatchBuilder, CompressionType
 from kraftlog.sdk.producer.batch import ProducerBatch
 
 RESERVE_STEP_BYTES = 16 * 1024  # memory is taken in such steps, so that `send` does not count every record
@@ -142,7 +142,6 @@ class Accumulator:
                 return None
             self.close_open(queue)
         batch = ProducerBatch(queue, self._next_number, now_ms, queue.compression)
-        batch.size = batch.builder.size_bytes if batch.builder is not None else 0
         first = batch.size + need
         if not self._reserve(batch, max(first, min(RESERVE_STEP_BYTES, queue.batch_limit))):
             return None
@@ -154,6 +153,19 @@ class Accumulator:
             self._lingering = deque(b for b in self._lingering if b.queue.open is b)
         if len(self._lingering) == 1 or self.linger_ms == 0:
             self._wake()
+        return batch
+
+    def add_built(self, queue: PartitionQueue, builder: BatchBuilder, now_ms: float) -> ProducerBatch | None:
+        """Put a full batch in line behind what the queue has; None if there is no memory."""
+        self.close_open(queue)
+        batch = ProducerBatch(queue, self._next_number, now_ms, queue.compression, builder)
+        if not self._reserve(batch, batch.size):
+            return None
+        self._next_number += 1
+        self.incomplete[batch] = None
+        queue.waiting.append(batch)
+        self.ready[queue] = None
+        self._wake()
         return batch
 
     def _reserve(self, batch: ProducerBatch, total: int) -> bool:

@@ -5,19 +5,24 @@ import logging
 import random as random_module
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.proto.errors import ClientClosedError, KraftlogError, RequestTimedOutError
+from kraftlog.proto.records import BatchBuilder
 from kraftlog.proto.seams import Clock, Connector, Random
 from kraftlog.sdk.clock import LoopClock
 from kraftlog.sdk.config import ProducerConfig
 from kraftlog.sdk.metadata import Cluster, check_topic_name
-from kraftlog.sdk.producer.accumulator import Accumulator
+from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
 from kraftlog.sdk.producer.base import RecordIntake
 from kraftlog.sdk.producer.batch import AsyncSendFuture, ProducerBatch
 from kraftlog.sdk.producer.sender import Sender
 from kraftlog.sdk.types import Headers, RecordMetadata
+
+if TYPE_CHECKING:
+    import pyarrow
 
 log = logging.getLogger("kraftlog.sdk")
 
@@ -131,6 +136,25 @@ class AsyncProducer:
                 raise self._intake.exhausted(0)
         return future
 
+    async def send_batch(
+        self, topic: str, data: "pyarrow.Table | pyarrow.RecordBatch", partition: int | None = None
+    ) -> list[AsyncSendFuture]:
+        """Send the rows of an Arrow table; one future per record batch, whose `record_count` says for how many rows.
+
+        Columns: `value` and `key` (binary or string), `headers`, `timestamp`, `partition`; others are ignored. Rows go
+        to `partition` if given, else to their column `partition`, else where their key belongs. A future's metadata
+        are those of its first row. Waits for memory and raises like `send`; what was handed over before an error is
+        sent nevertheless.
+        """
+        from kraftlog.sdk.producer.arrow_batches import batches_of
+
+        await self._ensure_topic(topic, self.config.max_block_ms)
+        queues, futures = self._intake.topics[topic], []
+        for portion in batches_of(data, queues, partition, self._clock.wall_ms()):
+            for queue, builder in portion:
+                futures.append(await self._with_memory(partial(self._append_built, topic, queue, builder)))
+        return futures
+
     async def partitions_for(self, topic: str) -> frozenset[int]:
         """The partitions of a topic; waits up to max_block_ms for its metadata."""
         await self._ensure_topic(topic, self.config.max_block_ms)
@@ -195,13 +219,22 @@ class AsyncProducer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> AsyncSendFuture:
-        deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
+        started_ms = self._clock.monotonic_ms()
         await self._ensure_topic(topic, self.config.max_block_ms)
+        return await self._with_memory(
+            lambda: self._append(topic, value, key, headers, partition, timestamp_ms), started_ms
+        )
+
+    async def _with_memory(
+        self, append: Callable[[], AsyncSendFuture | None], started_ms: float | None = None
+    ) -> AsyncSendFuture:
+        """What `append` returns as soon as there is memory for it, first come, first served."""
+        deadline_ms = (self._clock.monotonic_ms() if started_ms is None else started_ms) + self.config.max_block_ms
         has_waited = False
         while True:
             self._intake.check_open()
-            if has_waited or not self._memory_waiters:  # first come, first served
-                future = self._append(topic, value, key, headers, partition, timestamp_ms)
+            if has_waited or not self._memory_waiters:
+                future = append()
                 if future is not None:
                     self._pass_memory_on()
                     return future
@@ -210,6 +243,10 @@ class AsyncProducer:
                 raise self._intake.exhausted(self.config.max_block_ms)
             await self._wait_for_memory(deadline_ms, at_front=has_waited)
             has_waited = True
+
+    def _append_built(self, topic: str, queue: PartitionQueue | None, builder: BatchBuilder) -> AsyncSendFuture | None:
+        with self._accumulator.lock:
+            return self._intake.append_built(topic, queue, builder, self._clock.monotonic_ms())
 
     async def _ensure_topic(self, topic: str, timeout_ms: float) -> None:
         self._bind()

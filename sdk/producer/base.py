@@ -16,11 +16,11 @@ from kraftlog.proto.errors import (
     SerializationFailedError,
     error_class,
 )
-from kraftlog.proto.records import CompressionType
+from kraftlog.proto.records import BatchBuilder, CompressionType
 from kraftlog.proto.seams import Clock, Random
 from kraftlog.sdk.config import ProducerConfig
 from kraftlog.sdk.metadata import ClusterMetadata, TopicMetadata
-from kraftlog.sdk.producer.accumulator import Accumulator
+from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
 from kraftlog.sdk.producer.batch import ProducerBatch, SendFuture
 from kraftlog.sdk.producer.partitioners import TopicQueues
 from kraftlog.sdk.types import Headers
@@ -125,6 +125,13 @@ class RecordIntake(Generic[F]):
             raise SerializationFailedError(f"topic {topic!r}: the record cannot be encoded: {error}") from error
         batch.count += 1
         return self._future_class(batch, batch.count - 1, timestamp)
+
+    def append_built(self, topic: str, queue: PartitionQueue | None, builder: BatchBuilder, now_ms: float) -> F | None:
+        """Append a whole batch; None: there is no memory. Caller holds the lock."""
+        if queue is None:
+            queue = self.topics[topic].next_sticky()
+        batch = self.accumulator.add_built(queue, builder, now_ms)
+        return None if batch is None else self._future_class(batch, 0, builder.base_timestamp)
 
     def on_topic(self, metadata: TopicMetadata) -> None:
         """Make a topic usable, or take over its changes."""

@@ -61,16 +61,25 @@ class ProducerBatch:
         "was_sent",
     )
 
-    def __init__(self, queue: "PartitionQueue", number: int, created_ms: float, compression: CompressionType) -> None:
+    def __init__(
+        self,
+        queue: "PartitionQueue",
+        number: int,
+        created_ms: float,
+        compression: CompressionType,
+        builder: BatchBuilder | None = None,
+    ) -> None:
+        """An open batch, or with `builder` one that has its records already."""
         self.queue = queue
         self.number = number
         """Order of creation; batches of a partition are sent in this order."""
         self.created_ms = created_ms
-        self.builder: BatchBuilder | None = BatchBuilder(compression_type=compression)
-        self.append: Callable[..., int] = self.builder.append
-        self.size = 0
+        active = BatchBuilder(compression_type=compression) if builder is None else builder
+        self.builder: BatchBuilder | None = active
+        self.append: Callable[..., int] = active.append
+        self.size = active.size_bytes
         """Bytes so far, before compression."""
-        self.count = 0
+        self.count = active.record_count
         self.is_due = False
         """Whether an open batch may be sent as it is."""
         self.limit = 0
@@ -130,6 +139,11 @@ class SendFuture:
     @property
     def partition(self) -> int:
         return self._batch.queue.partition
+
+    @property
+    def record_count(self) -> int:
+        """Records that travel in the same batch so far; with `send_batch`, those that this future stands for."""
+        return self._batch.count
 
     def done(self) -> bool:
         """Whether the outcome is known."""

@@ -7,8 +7,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.proto.errors import ClientClosedError, IllegalStateError, KraftlogError, RequestTimedOutError
 from kraftlog.proto.seams import Clock, Connector, Random
@@ -22,6 +23,9 @@ from kraftlog.sdk.producer.batch import WAIT_SLICE_S, ProducerBatch, ThreadSendF
 from kraftlog.sdk.producer.callbacks import CallbackThread
 from kraftlog.sdk.producer.sender import Sender
 from kraftlog.sdk.types import Headers
+
+if TYPE_CHECKING:
+    import pyarrow
 
 log = logging.getLogger("kraftlog.sdk")
 
@@ -154,6 +158,27 @@ class Producer:
             notify = on_delivery
             future.add_done_callback(lambda done: notify(done.exception(), done))
 
+    def send_batch(
+        self, topic: str, data: "pyarrow.Table | pyarrow.RecordBatch", partition: int | None = None
+    ) -> list[ThreadSendFuture]:
+        """Send the rows of an Arrow table; one future per record batch, whose `record_count` says for how many rows.
+
+        Columns: `value` and `key` (binary or string), `headers`, `timestamp`, `partition`; others are ignored. Rows go
+        to `partition` if given, else to their column `partition`, else where their key belongs. A future's metadata
+        are those of its first row. Waits for memory and raises like `send`; what was handed over before an error is
+        sent nevertheless.
+
+            producer.send_batch("orders", pyarrow.table({"key": [b"a"], "value": [b"1"]}))
+        """
+        from kraftlog.sdk.producer.arrow_batches import batches_of
+
+        self._ensure_topic(topic, self.config.max_block_ms)
+        queues, futures = self._intake.topics[topic], []
+        for portion in batches_of(data, queues, partition, self._clock.wall_ms()):
+            for queue, builder in portion:
+                futures.append(self._with_memory(partial(self._intake.append_built, topic, queue, builder)))
+        return futures
+
     def partitions_for(self, topic: str) -> frozenset[int]:
         """The partitions of a topic; waits up to max_block_ms for its metadata."""
         self._ensure_topic(topic, self.config.max_block_ms)
@@ -202,16 +227,23 @@ class Producer:
         timestamp_ms: int | None,
     ) -> ThreadSendFuture:
         started_ms = self._clock.monotonic_ms()
-        max_block_ms = self.config.max_block_ms
-        self._ensure_topic(topic, max_block_ms)
+        self._ensure_topic(topic, self.config.max_block_ms)
+        append = partial(self._intake.append, topic, value, key, headers, partition, timestamp_ms)
+        return self._with_memory(append, started_ms)
+
+    def _with_memory(
+        self, append: Callable[[float], ThreadSendFuture | None], started_ms: float | None = None
+    ) -> ThreadSendFuture:
+        """What `append(now_ms)` returns as soon as there is memory for it."""
+        started_ms = self._clock.monotonic_ms() if started_ms is None else started_ms
         with self._memory:
             while True:
                 self._intake.check_open()
                 now_ms = self._clock.monotonic_ms()
-                future = self._intake.append(topic, value, key, headers, partition, timestamp_ms, now_ms)
+                future = append(now_ms)
                 if future is not None:
                     return future
-                remaining_ms = started_ms + max_block_ms - now_ms
+                remaining_ms = started_ms + self.config.max_block_ms - now_ms
                 if remaining_ms <= 0 or self._is_inside_callback() or self._background.is_own_thread():
                     raise self._intake.exhausted(now_ms - started_ms)
                 self._memory_waiters += 1
