@@ -121,6 +121,7 @@ def test_r05_a_batch_whose_crc_is_zero_is_a_batch() -> None:
 HARMS = ["none", "missing", "empty", "header only", "odd"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment", ["middle", "last"])
 @pytest.mark.parametrize("flushed", [True, False])
 def test_r07_empty_missing_and_cut_files_do_not_keep_the_node_from_starting(segment: str, flushed: bool) -> None:
@@ -278,6 +279,7 @@ def _hammer(path: str, rounds: int) -> None:
             log_dir.close()
 
 
+@pytest.mark.slow
 def test_i05_many_threads_open_one_lazy_index(tmp_path: Path) -> None:
     """KAFKA-9156, 14792: two threads mapped the same index; its position went to the end, the next append overflowed."""
     _hammer(str(tmp_path), rounds=12)
@@ -372,6 +374,7 @@ def test_p03_five_batches_in_flight_are_recognised_whatever_the_order(how: str) 
 # Torn files, flipped bits, failing and full disks.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
 def test_a_file_cut_at_any_byte_of_its_end_loses_no_flushed_record(suffix: str) -> None:
     """Every byte of the last two batches, or of the whole derived file; the last sector zeroed as well."""
@@ -396,6 +399,7 @@ def test_a_file_cut_at_any_byte_of_its_end_loses_no_flushed_record(suffix: str) 
                 assert len(values) >= 11, "recorded: the segments before; torn: at most the last two batches"
 
 
+@pytest.mark.slow
 def test_flipped_bits_never_pass_for_records() -> None:
     """500 bits anywhere in the log files: what is still served is a prefix of what was written, or the log says why."""
     seed = 20
@@ -442,6 +446,7 @@ def test_an_io_error_at_any_operation_loses_nothing_acknowledged(operation: str)
         assert values_of(log) == expected(log.log_end_offset)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_at_any_point_loses_nothing_acknowledged() -> None:
     for capacity in range(0, 40_000, 611):
         fs = SimFileSystem()

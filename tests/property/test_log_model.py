@@ -404,6 +404,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 def test_log_behaves_like_a_list_of_batches_that_survives_crashes() -> None:
     """Nothing flushed is lost, nothing lost comes back, nothing is read twice or out of order."""
     run_state_machine_as_test(LogMachine, settings=SETTINGS)
@@ -431,6 +432,7 @@ class EagerAcknowledgment(LogMachine):
         self.safe = self.end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [LyingDisk, EagerAcknowledgment])
 def test_the_model_notices_acknowledgments_without_a_sync(machine: type[LogMachine]) -> None:
     """A checker that cannot fail proves nothing."""

@@ -150,6 +150,7 @@ class TestEveryFileSystem:
 
 
 class TestRealFileSystem:
+    @pytest.mark.slow
     def test_a_second_process_does_not_get_the_lock(self, tmp_path: Path) -> None:
         lock = RealFileSystem().lock(str(tmp_path / ".lock"))
         code = (

@@ -87,6 +87,7 @@ class TestLock:
         log_dir.close()
         open_as(fs).close()
 
+    @pytest.mark.slow
     def test_a_second_process_is_refused_and_the_first_unharmed(self, tmp_path: Path) -> None:
         fs = RealFileSystem()
         log_dir = open_log_dir(fs, path=str(tmp_path))

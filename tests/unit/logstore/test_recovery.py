@@ -148,6 +148,7 @@ class TestDamage:
         assert numbers(log) == "01234"[:victim]
         assert fs.size(FIRST) == size, "nothing is cut"
 
+    @pytest.mark.slow
     def test_every_bit_of_a_header_is_noticed(self) -> None:
         """Except the 4 bytes of leader epoch, which no CRC covers, and offsets that still ascend."""
         for bit in range(8 * 61):
