@@ -23,6 +23,10 @@ FIND_PYTHON = for python in $(PYTHON) python3 python3.13 python3.12 python3.11 p
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
 	test -n "$$python" || { echo 'kraftlog needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python' >&2; exit 1; }
 PROTOC = .venv-proto/bin/python -m grpc_tools.protoc -Ikraftlog/proto=proto $(patsubst %,kraftlog/%,$(wildcard proto/*.proto))
+PYRIGHT = PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+# Every module by the path of its import name: by its place in the checkout it would be a second module with other types.
+MODULES = `find -L build/types/kraftlog build/types/pyspark_kraftlog -name '*.py' -not -name '*_pb2*' \
+	-not -path '*/server/testing/*' -not -path '*/sdk/_root/*' -not -path '*/spark_connector/_discovery/*'`
 # Into a folder of its own, then file by file against what is committed.
 COMPARE_GENERATED = rm -rf .dev/drift && mkdir -p .dev/drift && \
 	$(PROTOC) --python_out=.dev/drift --pyi_out=.dev/drift --grpc_python_out=.dev/drift && \
@@ -39,13 +43,13 @@ demo: $(INSTALLED) ## bootstrap a cluster, put 336,776 real flights through it, 
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(INSTALLED) ## unit, property, simulation, process, packaging and Spark tests
-	@$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not deep' $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) -m 'not deep' $(ARGS)
 
 test-deep: $(INSTALLED) ## the long tests, two hours; PART=property runs one folder of tests/
 	@KRAFTLOG_EXAMPLES=$${KRAFTLOG_EXAMPLES:-20000} KRAFTLOG_SEEDS=$${KRAFTLOG_SEEDS:-2000} \
-		$(BIN)/pytest -n $(JOBS) --dist loadgroup -m deep --timeout 5400 $(ARGS) tests/$(PART)
+		$(BIN)/pytest -n $(JOBS) -m deep --timeout 5400 $(ARGS) tests/$(PART)
 	@case '$(PART)' in ''|sim) KRAFTLOG_SEEDS=$${KRAFTLOG_QUORUM_SEEDS:-1300} \
-		$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not deep' --timeout 5400 $(ARGS) tests/sim/raft;; esac
+		$(BIN)/pytest -n $(JOBS) -m 'not deep' --timeout 5400 $(ARGS) tests/sim/raft;; esac
 
 sim: $(INSTALLED) ## one simulated cluster with crashes: SEED=n replays that run
 	@$(BIN)/python -m kraftlog.testing.sim --seed $(SEED) $(ARGS)
@@ -62,7 +66,8 @@ check: $(INSTALLED) $(PROTO_INSTALLED) ## static checks: format, lint, types, im
 	$(call step,ruff check,$(BIN)/ruff check .)
 	$(call step,mypy --strict,$(BIN)/mypy -p kraftlog -p pyspark_kraftlog)
 	$(call step,mypy --strict examples,$(BIN)/mypy examples)
-	$(call step,pyright,PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright)
+	$(call step,pyright,$(PYRIGHT) $(MODULES))
+	$(call step,pyright on tests and examples,$(PYRIGHT))
 	$(call step,import-linter,PYTHONPATH=.dev $(BIN)/lint-imports)
 	$(call step,generated code,$(COMPARE_GENERATED))
 	@if test -s .dev/failed; then echo "make check failed: `paste -sd, .dev/failed`" >&2; exit 1; fi
@@ -96,6 +101,7 @@ $(INSTALLED): pyproject.toml setup.py $(wildcard proto/records/*.c proto/records
 	@ln -sfn ../../sdk/_root/py.typed .dev/kraftlog/py.typed
 	@ln -sfn ../../spark_connector/_discovery .dev/spark/pyspark_kraftlog
 	@ln -sfn spark/pyspark_kraftlog .dev/pyspark_kraftlog
+	@mkdir -p build && ln -sfn ../.dev build/types # pyright does not look into folders with a dot
 	@touch $@
 
 $(PROTO_INSTALLED): Makefile

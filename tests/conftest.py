@@ -1,7 +1,7 @@
 """What all tests share: how they are spread over processes, and how many examples hypothesis draws."""
 
 import os
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,22 +12,27 @@ settings.register_profile(
 )
 settings.load_profile("deep" if "KRAFTLOG_EXAMPLES" in os.environ else "kraftlog")
 
-_BY_FILE = {"integration", "faults"}  # their module fixtures are clusters
-_TESTS = Path(__file__).parent
+_TOGETHER = {"tests/spark": "spark", "tests/integration/test_readme.py": "spark", "tests/packaging": "packaging"}
+_BY_FILE = ("tests/integration", "tests/faults")  # their module fixtures are clusters
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadgroup`: Spark tests share one process (and so one session), packaging tests too (and so
-    one build), tests with real nodes one per file."""
-    for item in items:
-        area = item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
-        if area == "spark" or item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif area == "packaging":
-            item.add_marker(pytest.mark.xdist_group("packaging"))
-        elif area in _BY_FILE:
-            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(_TESTS))))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`-n 2`: Spark tests share one process (and so one session), packaging tests too (and so one build), tests with
+    real nodes one per file; every other test goes to the process that is free.
+
+    By path, in the process that hands them out: pytest 9.2 hides from xdist 3.8 what the mark `xdist_group` says.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            for folder, group in _TOGETHER.items():
+                if nodeid.startswith(folder):
+                    return group
+            return nodeid.partition("::")[0] if nodeid.startswith(_BY_FILE) else nodeid
+
+    return ByFolder(config, log)
 
 
 _SIMULATOR = ("simulated_seeds", "simulated_cpu_seconds", "simulated_virtual_seconds")
