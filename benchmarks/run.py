@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -247,6 +248,7 @@ def main() -> None:
     parser.add_argument("--skip-spark", action="store_true")
     parser.add_argument("--output", type=Path, help="write the table to this file as well")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     runs = 1 if options.quick else options.runs
     lines = ["# kraftlog beside Apache Kafka", "", *machine(), ""]
     lines += ["| records/s, median | kraftlog | Kafka | ratio |", "|---|---|---|---|"]

@@ -50,6 +50,8 @@ def consume(options: argparse.Namespace) -> float:
 
 
 def arrow(options: argparse.Namespace) -> float:
+    import pyarrow  # noqa: F401  its import is not part of the figure
+
     received = 0
     with _assigned(options) as consumer:
         started = time.perf_counter()

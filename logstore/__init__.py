@@ -12,7 +12,6 @@ if __name__ != "kraftlog.logstore":
 from kraftlog.logstore.config import TOPIC_CONFIGS, FlushPolicy, LogConfig, validate_topic_configs
 from kraftlog.logstore.errors import DiskFullError, LogDirLockedError
 from kraftlog.logstore.filesystem import FileSystem, RealFileSystem
-from kraftlog.logstore.group_commit import GroupCommit
 from kraftlog.logstore.log import AppendInfo, Log
 from kraftlog.logstore.log_dir import LogDir, format_log_dir
 from kraftlog.logstore.reading import ReadResult
@@ -23,7 +22,6 @@ __all__ = [
     "DiskFullError",
     "FileSystem",
     "FlushPolicy",
-    "GroupCommit",
     "Log",
     "LogConfig",
     "LogDir",

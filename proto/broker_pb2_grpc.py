@@ -89,7 +89,8 @@ class BrokerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ProduceStream(self, request_iterator, context):
-        """Requests are answered in the order in which they take effect, matched by correlation_id. acks=0 is not answered.
+        """Requests of a stream take effect in order. Each is answered when its acks are met, so answers may overtake one
+        another: match them by correlation_id. acks=0 is not answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
