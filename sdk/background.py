@@ -8,6 +8,7 @@ stands still until the fork is done. The child starts a loop of its own at first
 import asyncio
 import atexit
 import concurrent.futures
+import ctypes
 import logging
 import os
 import sys
@@ -101,16 +102,20 @@ class BackgroundLoop:
     def hold(self, release: threading.Event) -> bool:
         """Close every channel, then keep the thread in one place until `release` is set. Whether it worked in time."""
         held = threading.Event()
+        is_quiet = True
 
         async def close_and_wait() -> None:
+            nonlocal is_quiet
             transport = sys.modules.get("kraftlog.sdk.transport")
             if transport is not None:
-                await transport.close_channels_of_this_loop()
+                is_quiet = await transport.quiet_this_loop(QUIESCE_TIMEOUT_S)
             held.set()
             release.wait()
+            if transport is not None:
+                transport.resume_this_loop()
 
         asyncio.run_coroutine_threadsafe(close_and_wait(), self.loop)
-        return held.wait(QUIESCE_TIMEOUT_S)
+        return held.wait(QUIESCE_TIMEOUT_S + 1) and is_quiet
 
 
 _lock = threading.Lock()
@@ -152,11 +157,22 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     global _current, _lock, _release
+    if _current is not None:
+        _keep_for_ever(_current.loop)
     _current = None
     _release = None
     _lock = threading.Lock()
     for client in list(_clients):
         client.after_fork_in_child()
+
+
+def _keep_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Never let the parent's loop be closed in the child.
+
+    Both processes share one epoll instance: closing the loop here, as its finalizer does, would take the parent's
+    self-pipe out of it, and nothing could wake the parent's loop any more.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(loop))
 
 
 def _at_exit() -> None:

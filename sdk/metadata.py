@@ -173,7 +173,7 @@ class Cluster:
                     raise
                 remaining_ms = deadline_ms - self._clock.monotonic_ms()
                 if remaining_ms <= 0:
-                    raise
+                    raise reason or error from None
                 await sleep_ms(min(remaining_ms, backoff.next_ms()))
 
     async def any_channel(self, timeout_ms: float) -> Channel:

@@ -9,7 +9,10 @@ Errors come back as the classes of `kraftlog.proto.errors`. A handler's error tr
 """
 
 import asyncio
+import gc
 import os
+import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -44,7 +47,12 @@ MAX_RECONNECT_BACKOFF_MS = 1_000
 CONNECT_TIMEOUT_MS = 5_000  # of one attempt; an address that swallows packets fails after this
 
 
+POLLER_THREAD = "_poll_wrapper"  # in the name of the thread that grpc.aio runs while it has channels or calls
+
 _channels: "weakref.WeakSet[GrpcChannel]" = weakref.WeakSet()
+_streams: "weakref.WeakSet[GrpcStream]" = weakref.WeakSet()
+_quiet: set[tuple[int, int]] = set()
+"""Loops that must not connect: (pid, id of the loop)."""
 
 
 class GrpcConnector:
@@ -92,10 +100,18 @@ class GrpcChannel:
             raise _mapped(error, self.address, method, timeout_ms) from None
         except grpc.aio.UsageError as error:
             raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
+        except asyncio.CancelledError:
+            if _is_task_cancelled():
+                raise
+            raise NetworkError(f"the channel to {self.address} was closed during {method}") from None
         return answer
 
     def stream(self, method: str) -> Stream:
-        return GrpcStream(self._open().stream_stream(method)(), self.address, method)
+        try:
+            call = self._open().stream_stream(method)()
+        except grpc.aio.UsageError as error:
+            raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
+        return GrpcStream(call, self.address, method)
 
     async def close(self) -> None:
         channel, owner = self._channel, self._owner
@@ -106,6 +122,8 @@ class GrpcChannel:
 
     def _open(self) -> grpc.aio.Channel:
         here = _here()
+        if here in _quiet:
+            raise NetworkError(f"not connecting to {self.address}: the process is about to fork")
         if self._channel is None or self._owner != here:
             self._stubs.clear()
             self._owner = here
@@ -121,30 +139,38 @@ class GrpcStream:
 
     def __init__(self, call: Any, address: str, method: str) -> None:
         self._call = call
+        """None after `cancel`: whoever keeps the stream must not keep gRPC's objects alive."""
         self._address = address
         self._method = method
-        self._is_cancelled = False
+        self.owner = _here()
+        _streams.add(self)
 
     async def send(self, message: Payload) -> None:
+        if self._call is None:
+            raise self._dropped()
         await self._guard(self._call.write(_joined(message)))
 
     async def receive(self) -> bytes | None:
-        message: Any = await self._guard(self._call.read())
+        call = self._call
+        if call is None:
+            raise self._dropped()
+        message: Any = await self._guard(call.read())
         if message is not grpc.aio.EOF:
             answer: bytes = message
             return answer
-        code = await self._guard(self._call.code())
+        code = await self._guard(call.code())
         if code is grpc.StatusCode.OK:
             return None
         raise await self._failure()
 
     async def finish(self) -> None:
-        if not self._call.done():
+        if self._call is not None and not self._call.done():
             await self._guard(self._call.done_writing())
 
     def cancel(self) -> None:
-        self._is_cancelled = True
-        self._call.cancel()
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
 
     async def _guard(self, step: Awaitable[T]) -> T:
         """Run one step of the call and map its failure.
@@ -158,30 +184,57 @@ class GrpcStream:
         except asyncio.InvalidStateError:  # writing to a call that has ended
             raise await self._failure() from None
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if _is_task_cancelled():
                 raise
-            if self._is_cancelled:
-                raise NetworkError(f"the stream {self._method} to {self._address} was dropped") from None
             raise await self._failure() from None
+
+    def _dropped(self) -> KraftlogError:
+        return NetworkError(f"the stream {self._method} to {self._address} was dropped")
 
     async def _failure(self) -> KraftlogError:
         """Why the call ended, as an error of ours."""
-        if self._is_cancelled:
-            return NetworkError(f"the stream {self._method} to {self._address} was dropped")
-        code = await self._call.code()
-        details = await self._call.details()
-        metadata = await self._call.trailing_metadata()
+        call = self._call
+        if call is None:
+            return self._dropped()
+        code = await call.code()
+        details = await call.details()
+        metadata = await call.trailing_metadata()
         if code is grpc.StatusCode.OK:
             return NetworkError(f"the broker at {self._address} ended the stream {self._method}")
         return _error_of(code, details or "", metadata, self._address, self._method, None)
 
 
-async def close_channels_of_this_loop() -> None:
-    """Disconnect every channel that the running loop uses; they connect again on next use. For forking."""
+async def quiet_this_loop(timeout_s: float) -> bool:
+    """Close every channel of the running loop, and open none until `resume_this_loop`. For forking.
+
+    gRPC can be used in a child only if none of its threads run at the moment of the fork; asyncio's one ends when the
+    last channel and call object are gone, which takes some turns of the loop. Returns whether it has ended within
+    `timeout_s`; it does not if another loop of the process uses gRPC too.
+    """
     here = _here()
+    _quiet.add(here)
+    deadline = time.monotonic() + timeout_s
+    for stream in [stream for stream in _streams if stream.owner == here]:
+        stream.cancel()
     for channel in [channel for channel in _channels if channel._owner == here]:
         await channel.close()
+    while any(POLLER_THREAD in thread.name for thread in threading.enumerate()):
+        if time.monotonic() > deadline:
+            return False
+        gc.collect()  # calls and their callbacks refer to each other
+        await asyncio.sleep(0.001)
+    return True
+
+
+def resume_this_loop() -> None:
+    """Connect again from the next call on."""
+    _quiet.discard(_here())
+
+
+def _is_task_cancelled() -> bool:
+    """Whether the running task itself is being cancelled, and not only a call that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _here() -> tuple[int, int]:

@@ -195,6 +195,7 @@ class ConsumerCore:
         if self.subscriptions.is_empty:
             raise IllegalStateError("nothing to poll: subscribe() or assign() first")
         self._start()
+        self._resolve_error = None  # told by the poll before: try again
         with self.lock:
             self._came_back()
         if self.membership is not None:
@@ -275,10 +276,8 @@ class ConsumerCore:
     def _raise_errors(self) -> None:
         if self.membership is not None and self.membership.error is not None:
             raise again(self.membership.error)
-        error, self._resolve_error = self._resolve_error, None
-        if error is not None:
-            self._positions_changed()  # the next poll tries again
-            raise error
+        if self._resolve_error is not None:
+            raise again(self._resolve_error)
         error = self._take_partition_error()
         if error is not None:
             self.fetcher.update()  # the next poll tries again
@@ -353,7 +352,8 @@ class ConsumerCore:
     # -- positions
 
     def _positions_changed(self) -> None:
-        """Find missing positions, fetch the rest."""
+        """Find missing positions, fetch the rest. An error of before may have been about what has changed."""
+        self._resolve_error = None
         self._look()
         self.fetcher.update()
 
@@ -456,15 +456,15 @@ class ConsumerCore:
     async def position(self, tp: TopicPartition, timeout_ms: float) -> int:
         """The next offset for the application; waits until it is known."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        self._resolve_error = None
         while True:
             self.check_open()
             with self.lock:
                 position = self.subscriptions.state(TopicPartition(*tp)).position
             if position is not None:
                 return position
-            error, self._resolve_error = self._resolve_error, None
-            if error is not None:
-                raise error
+            if self._resolve_error is not None:
+                raise again(self._resolve_error)
             self._positions_changed()
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             if remaining_ms <= 0:

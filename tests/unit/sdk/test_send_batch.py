@@ -95,7 +95,9 @@ def test_bad_tables_are_one_clear_error() -> None:
         cluster.max_message_bytes = 1_000
         cluster.create("orders")
         async with producer(cluster) as p:
-            with pytest.raises(SerializationFailedError, match=r"topic 'orders': the table cannot be encoded: a column of type double"):
+            with pytest.raises(
+                SerializationFailedError, match=r"topic 'orders': the table cannot be encoded: a column of type double"
+            ):
                 await p.send_batch("orders", pa.table({"value": [1.5]}))
             with pytest.raises(SerializationFailedError, match="no column value or key"):
                 await p.send_batch("orders", pa.table({"price": ["1"]}))
