@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kraftlog.proto.errors import (
     CorruptRecordError,
@@ -181,5 +181,5 @@ def visible(data: memoryview, aborted: Sequence[AbortedTransaction]) -> list[mem
 
 
 def _is_abort(data: memoryview, position: int) -> bool:
-    marker: Any = decode_batch(data, position, check=False)[0]
-    return read_control_type(marker) is ControlType.ABORT
+    markers = decode_batch(data, position, check=False)  # none: a control batch that compaction has emptied
+    return bool(markers) and read_control_type(markers[0]) is ControlType.ABORT
