@@ -155,7 +155,7 @@ class GrpcStream:
         if call is None:
             raise self._dropped()
         message: Any = await self._guard(call.read())
-        if message is not grpc.aio.EOF:
+        if message is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]  # in compiled code
             answer: bytes = message
             return answer
         code = await self._guard(call.code())

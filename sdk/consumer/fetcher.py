@@ -7,6 +7,7 @@ client's loop; the partitions' state is changed under the consumer's lock, becau
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from kraftlog.proto import broker_pb2
 from kraftlog.proto.errors import (
@@ -216,7 +217,7 @@ class Fetcher:
         state.log_start_offset = chunk.log_start_offset
         if chunk.next_offset > state.fetch_offset:
             state.fetch_offset = chunk.next_offset
-            data = chunk.records
+            data = cast(memoryview, chunk.records)  # as every decoded message
             assert isinstance(data, memoryview)
             self._subscriptions.add_chunk(
                 state, Chunk(data, chunk.next_offset, chunk.aborted_transactions, stream, state.stop_offset)

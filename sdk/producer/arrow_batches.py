@@ -45,10 +45,12 @@ def _by_partition(
     if wanted is None:
         yield None, table
         return
-    order = pyarrow.compute.sort_indices(wanted)  # stable: rows of one partition keep their order, nulls come last
+    # stable: rows of one partition keep their order, nulls come last
+    order = pyarrow.compute.sort_indices(wanted)  # pyright: ignore[reportAttributeAccessIssue]  # made at import
     ordered, numbers = table.take(order), wanted.take(order)
     start = 0
-    for run in pyarrow.compute.value_counts(numbers).to_pylist():  # in order of appearance
+    runs = pyarrow.compute.value_counts(numbers)  # pyright: ignore[reportAttributeAccessIssue]  # made at import
+    for run in runs.to_pylist():  # in order of appearance
         number, count = run["values"], run["counts"]
         yield None if number is None else queues.at(number, "a row asks for"), ordered.slice(start, count)
         start += count
@@ -69,7 +71,9 @@ def _partitions(table: "pa.Table", queues: TopicQueues) -> "pa.ChunkedArray | No
     if "partition" not in names or table["partition"].null_count == table.num_rows:
         return by_key
     column = table["partition"].cast(pa.int32())
-    return column if by_key is None else pyarrow.compute.coalesce(column, by_key)
+    if by_key is None:
+        return column
+    return pyarrow.compute.coalesce(column, by_key)  # pyright: ignore[reportAttributeAccessIssue]  # made at import
 
 
 def _binary(table: "pa.Table", name: str) -> "pa.ChunkedArray":

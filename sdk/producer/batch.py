@@ -86,7 +86,7 @@ class ProducerBatch:
         """`size` up to which memory is reserved."""
         self.reserved_bytes = 0
         self.records: bytes | None = None
-        self.stamp = (-1, -1, NO_SEQUENCE)
+        self.stamp: tuple[int, int, int] = (-1, -1, NO_SEQUENCE)
         """Producer id, epoch and sequence in `records`."""
         self.producer_id = -1
         self.producer_epoch = -1

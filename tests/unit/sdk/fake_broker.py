@@ -260,8 +260,8 @@ class FakeCluster:
                 continue
             result.leader_epoch = p.leader_epoch
             if asked.timestamp == -1:
-                committed = request.isolation_level and p.stable_end is not None
-                result.offset, result.timestamp = (p.stable_end if committed else p.end_offset), -1
+                stable = p.stable_end if request.isolation_level else None
+                result.offset, result.timestamp = (p.end_offset if stable is None else stable), -1
             elif asked.timestamp == -2:
                 result.offset, result.timestamp = p.start_offset, -1
             else:
@@ -287,6 +287,7 @@ class FakeCluster:
             self.producer_requests += 1
             results = []
             for part in request.partitions:
+                assert isinstance(part.records, memoryview)
                 records = bytes(part.records)
                 self.max_batch_bytes_seen = max(self.max_batch_bytes_seen, len(records))
                 code, base, start = 0, -1, 0

@@ -176,7 +176,7 @@ def test_bad_input_is_refused_before_anything_is_sent() -> None:
             with pytest.raises(SerializationFailedError, match="key is a int, not bytes"):
                 await p.send("orders", b"v", key=1)
             with pytest.raises(SerializationFailedError, match="header"):
-                await p.send("orders", b"v", headers=[(b"name", b"v")])
+                await p.send("orders", b"v", headers=[(b"name", b"v")])  # type: ignore[list-item]  # what a user may try  # pyright: ignore[reportArgumentType]  # on purpose
             with pytest.raises(RecordTooLargeError, match=r"exceeds max_request_size=1048576 \(topic 'orders'\)"):
                 await p.send("orders", b"v" * 1048577)
             with pytest.raises(UnknownTopicOrPartitionError, match="'nowhere' does not exist"):

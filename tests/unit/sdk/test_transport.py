@@ -34,7 +34,7 @@ async def unary(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
 
 
 async def stream(_: object, context: grpc.aio.ServicerContext) -> None:
-    while (request := await context.read()) is not grpc.aio.EOF:
+    while (request := await context.read()) is not grpc.aio.EOF:  # pyright: ignore[reportAttributeAccessIssue]  # in compiled code
         if request == b"fail":
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "moved", NOT_LEADER)
         if request == b"end":
