@@ -1,7 +1,7 @@
 """The consumer: fetches ahead by credit, alone or as a member of a group."""
 
 from kraftlog.sdk.consumer.async_consumer import AsyncConsumer
-from kraftlog.sdk.consumer.core import CommitFailedError
+from kraftlog.sdk.consumer.commits import CommitFailedError
 from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
 from kraftlog.sdk.consumer.sync_consumer import Consumer
 

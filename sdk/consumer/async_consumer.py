@@ -14,6 +14,7 @@ from kraftlog.proto.records import Record
 from kraftlog.proto.seams import Clock, Connector, Random
 from kraftlog.sdk.clock import LoopClock
 from kraftlog.sdk.config import ConsumerConfig
+from kraftlog.sdk.consumer.commits import normalized
 from kraftlog.sdk.consumer.core import CLOSE_TIMEOUT_MS, ConsumerCore, ListenerCall
 from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
 from kraftlog.sdk.consumer.state import Batch
@@ -281,10 +282,8 @@ def start_commit(
     timeout_ms: float,
 ) -> None:
     """Commit the present positions in a task. Called on the loop."""
-    from kraftlog.sdk.consumer.core import normalized
-
     core.check_open()
-    frozen = core.positions() if offsets is None else normalized(offsets)
+    frozen = core.commits.positions() if offsets is None else normalized(offsets)
 
     async def run() -> None:
         error: KraftlogError | None = None

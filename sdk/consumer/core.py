@@ -14,30 +14,28 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kraftlog.proto.errors import (
     ClientClosedError,
-    FencedInstanceIdError,
-    IllegalGenerationError,
     IllegalStateError,
     KraftlogError,
-    NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
-    UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kraftlog.proto.records import Record
 from kraftlog.proto.seams import Clock, Connector, Random
-from kraftlog.sdk.config import ConsumerConfig, duration_ms
+from kraftlog.sdk.config import ConsumerConfig
 from kraftlog.sdk.consumer.chunks import Chunk
+from kraftlog.sdk.consumer.commits import Commits, normalized
+from kraftlog.sdk.consumer.cursor import Cursor
 from kraftlog.sdk.consumer.fetcher import Fetcher
 from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
 from kraftlog.sdk.consumer.membership import Change, ChangeKind, Membership
+from kraftlog.sdk.consumer.positions import PositionFinder
 from kraftlog.sdk.consumer.state import ArrowBatch, Batch, PartitionState, Subscriptions, Taker
 from kraftlog.sdk.failures import again
 from kraftlog.sdk.group_client import GroupClient
 from kraftlog.sdk.metadata import Cluster, ClusterMetadata
-from kraftlog.sdk.offsets import EARLIEST, LATEST, OffsetFinder
+from kraftlog.sdk.offsets import OffsetFinder
 from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from kraftlog.sdk.waiting import Backoff, Event, Tasks, sleep_ms
+from kraftlog.sdk.waiting import Event, Tasks, sleep_ms
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,13 +46,6 @@ T = TypeVar("T")
 
 UNKNOWN_TOPIC_GRACE_MS = 10_000  # a topic that was just created may not be known to every broker yet
 CLOSE_TIMEOUT_MS = 30_000.0  # of `close` without an argument
-
-
-class CommitFailedError(IllegalGenerationError):
-    """The offsets were not committed, because the group has given the partitions to other members.
-
-    What was read since the last commit will be read again by them. A retry does not help; go on polling.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +74,35 @@ class ConsumerCore:
             config, self.cluster, self.subscriptions, self.lock, clock=clock, random=random, on_data=self.event.notify
         )
         self.taker = Taker(self.subscriptions, check_crcs=config.check_crcs)
-        self.cursor = Cursor(self)
-        self._finder = OffsetFinder(config, self.cluster, clock=clock, random=random)
+        self.cursor = Cursor(self.taker)
+        self._offsets = OffsetFinder(config, self.cluster, clock=clock, random=random)
         self.group = (
             None
             if config.group_id is None
             else GroupClient(config.group_id, config, self.cluster, clock=clock, random=random)
         )
         self.membership: Membership | None = None
+        self.commits = Commits(config, self.group, self.subscriptions, self.lock)
+        self._positions = PositionFinder(
+            config,
+            group=self.group,
+            offsets=self._offsets,
+            subscriptions=self.subscriptions,
+            fetcher=self.fetcher,
+            lock=self.lock,
+            clock=clock,
+            random=random,
+            on_found=self.event.notify,
+        )
         self._listener: ConsumerRebalanceListener | None = None
+        self._announced: Change | None = None
+        """The change that the listener was told of."""
         self._tasks = Tasks()
-        self._resolving: asyncio.Task[None] | None = None
-        self._resolve_error: KraftlogError | None = None
-        self._commit_lock = asyncio.Lock()
-        self._auto_committed: dict[TopicPartition, int] = {}
         self._in_hand: list[tuple[PartitionState, int]] = []
         """What the last poll returned: (partition, position after it). Done when the application comes back."""
         self._unknown_since_ms: dict[str, float] = {}
         self._is_started = False
+        self._is_polling = False
         self.is_closed = False
         self.needs_loop = True
         """Whether the next poll must run on the loop. Written on the loop, read anywhere."""
@@ -132,6 +134,7 @@ class ConsumerCore:
                 partition_counts=self._partition_counts,
                 on_change=self._on_change,
             )
+            self.commits.membership = self.membership
         else:
             self.membership.request_rejoin("the subscription changed")
         self.cluster.refresh_soon()
@@ -157,7 +160,7 @@ class ConsumerCore:
         self._positions_changed()
 
     async def unsubscribe(self) -> None:
-        membership, self.membership = self.membership, None
+        membership, self.membership, self.commits.membership = self.membership, None, None
         if membership is not None:
             await membership.close(self.config.request_timeout_ms, leave=True)
         with self.lock:
@@ -195,14 +198,19 @@ class ConsumerCore:
         if self.subscriptions.is_empty:
             raise IllegalStateError("nothing to poll: subscribe() or assign() first")
         self._start()
-        self._resolve_error = None  # told by the poll before: try again
+        self._positions.error = None  # told by the poll before: try again
         with self.lock:
             self._came_back()
         if self.membership is not None:
             self.membership.start()
             self.membership.poll_begins()
+        self._is_polling = True
 
     def end_poll(self) -> None:
+        """The poll is over, however it ended; nothing happens if it was refused at the beginning."""
+        if not self._is_polling:
+            return
+        self._is_polling = False
         if self.membership is not None:
             self.membership.poll_ends()
         if not self.is_closed:
@@ -270,14 +278,14 @@ class ConsumerCore:
         if not self.cluster.metadata.nodes:
             self.cluster.refresh_soon()
         if self.group is not None and self.config.enable_auto_commit:
-            self._tasks.start(self._auto_commit(), "auto commit")
+            self._tasks.start(self.commits.run_automatically(), "auto commit")
         self._tasks.start(self._keep_fresh(), "metadata age")
 
     def _raise_errors(self) -> None:
         if self.membership is not None and self.membership.error is not None:
             raise again(self.membership.error)
-        if self._resolve_error is not None:
-            raise again(self._resolve_error)
+        if self._positions.error is not None:
+            raise again(self._positions.error)
         error = self._take_partition_error()
         if error is not None:
             self.fetcher.update()  # the next poll tries again
@@ -319,7 +327,7 @@ class ConsumerCore:
             self._set_assignment(change.partitions)
             membership.change_done(change)
             return ListenerCall(listener.on_partitions_assigned, change.partitions) if listener is not None else None
-        if change not in (self._announced,):
+        if change is not self._announced:
             self._announced = change
             if change.kind is ChangeKind.REVOKED:
                 await self._commit_before_revocation()
@@ -334,14 +342,15 @@ class ConsumerCore:
         membership.change_done(change)
         return None
 
-    _announced: Change | None = None
-    """The change that the listener was told of."""
+    async def _commit_before_revocation(self) -> None:
+        if self.config.enable_auto_commit:
+            await self.commits.commit_done(min(self.config.request_timeout_ms, self.config.session_timeout_ms))
 
     def _set_assignment(self, partitions: Sequence[TopicPartition]) -> None:
         with self.lock:
             self.fetcher.release(self.subscriptions.replace(partitions))
             self._in_hand = [(s, p) for s, p in self._in_hand if s.tp in self.subscriptions.partitions]
-            self._auto_committed.clear()
+            self.commits.forget()
         self.cluster.track(tp.topic for tp in partitions)
         self._positions_changed()
 
@@ -353,14 +362,9 @@ class ConsumerCore:
 
     def _positions_changed(self) -> None:
         """Find missing positions, fetch the rest. An error of before may have been about what has changed."""
-        self._resolve_error = None
+        self._positions.error = None
         self._look()
         self.fetcher.update()
-
-    def _resolved(self, _: object) -> None:
-        self._resolving = None
-        self.event.notify()
-        self._look()  # some may have lost their position meanwhile
 
     def _look(self) -> None:
         """Act on partitions whose log no longer has their position, and decide whether polls may take a short cut."""
@@ -369,18 +373,15 @@ class ConsumerCore:
                 if isinstance(state.error, OffsetOutOfRangeError) and not state.buffer:
                     self._out_of_range(state, state.error)
             has_errors = any(state.error is not None for state in self.subscriptions.partitions.values())
-            is_missing = any(state.position is None for state in self.subscriptions.partitions.values())
         membership = self.membership
         self.needs_loop = (
             has_errors
             or self.is_closed
             or not self._is_started
-            or self._resolve_error is not None
+            or self._positions.error is not None
             or (membership is not None and (membership.pending is not None or membership.error is not None))
         )
-        if is_missing and self._resolving is None and self._resolve_error is None and not self.is_closed:
-            self._resolving = self._tasks.start(self._resolve(), "positions")
-            self._resolving.add_done_callback(self._resolved)
+        self._positions.look()
 
     def _out_of_range(self, state: PartitionState, error: KraftlogError) -> None:
         policy = self.config.auto_offset_reset
@@ -390,81 +391,18 @@ class ConsumerCore:
         self.fetcher.move(state, None)
         state.reset_to = policy
 
-    async def _resolve(self) -> None:
-        """Give every partition without a position one; retries what is retriable for as long as it takes."""
-        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, self._random)
-        while not self.is_closed:
-            with self.lock:
-                missing = [s for s in self.subscriptions.partitions.values() if s.position is None]
-            if not missing:
-                return
-            try:
-                await self._resolve_some(missing)
-            except KraftlogError as error:
-                if not error.retriable:
-                    self._resolve_error = error
-                    self.needs_loop = True
-                    return
-                log.debug("positions: %s", error)
-                await sleep_ms(backoff.next_ms())
-            else:
-                self.fetcher.update()
-                self.event.notify()
-
-    async def _resolve_some(self, missing: list[PartitionState]) -> None:
-        timeout_ms = self.config.request_timeout_ms
-        moves = {state.tp: state.moves for state in missing}
-        """A seek while an answer is under way makes the answer void."""
-        unforced = [state for state in missing if state.reset_to is None]
-        if unforced and self.group is not None:
-            found = await self.group.committed([state.tp for state in unforced], timeout_ms=timeout_ms)
-            for state in unforced:
-                if state.tp in found:
-                    self._set_position(state, found[state.tp].offset, moves[state.tp])
-        times: dict[TopicPartition, int] = {}
-        for state in missing:
-            if state.position is None and self.subscriptions.partitions.get(state.tp) is state:
-                times[state.tp] = self._reset_time(state)
-        if times:
-            offsets = await self._finder.find(
-                times, timeout_ms=timeout_ms, read_committed=self.config.is_read_committed
-            )
-            late = [tp for tp, found_offset in offsets.items() if found_offset.offset < 0]
-            ends = await self._finder.find(dict.fromkeys(late, LATEST), timeout_ms=timeout_ms) if late else {}
-            for state in missing:
-                if state.tp in offsets:
-                    self._set_position(state, (ends.get(state.tp) or offsets[state.tp]).offset, moves[state.tp])
-
-    def _reset_time(self, state: PartitionState) -> int:
-        policy = state.reset_to or self.config.auto_offset_reset
-        if policy == "earliest":
-            return EARLIEST
-        if policy == "latest":
-            return LATEST
-        if policy == "none":
-            raise NoOffsetForPartitionError(
-                f"{state.tp}: group {self.config.group_id!r} has no committed offset and auto_offset_reset is none: "
-                "seek, or set auto_offset_reset"
-            )
-        return max(0, self._clock.wall_ms() - duration_ms(policy.partition(":")[2]))
-
-    def _set_position(self, state: PartitionState, offset: int, moves: int) -> None:
-        with self.lock:
-            if state.position is None and state.moves == moves and self.subscriptions.partitions.get(state.tp) is state:
-                self.fetcher.move(state, offset)
-
     async def position(self, tp: TopicPartition, timeout_ms: float) -> int:
         """The next offset for the application; waits until it is known."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        self._resolve_error = None
+        self._positions.error = None
         while True:
             self.check_open()
             with self.lock:
                 position = self.subscriptions.state(TopicPartition(*tp)).position
             if position is not None:
                 return position
-            if self._resolve_error is not None:
-                raise again(self._resolve_error)
+            if self._positions.error is not None:
+                raise again(self._positions.error)
             self._positions_changed()
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             if remaining_ms <= 0:
@@ -479,7 +417,6 @@ class ConsumerCore:
             self._forget_in_hand(state)
             state.stop_offset = None
             self.fetcher.move(state, offset)
-        self._resolve_error = None  # it may have been about this partition; what is still missing is asked for anew
         self._positions_changed()
 
     def stop_at(self, tp: TopicPartition, end_offset: int) -> None:
@@ -504,6 +441,7 @@ class ConsumerCore:
     def _forget_in_hand(self, state: PartitionState) -> None:
         """After a seek what was in hand says nothing about what is done."""
         self._in_hand = [(other, position) for other, position in self._in_hand if other is not state]
+        self.cursor.forget(state)
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         with self.lock:
@@ -522,7 +460,7 @@ class ConsumerCore:
     ) -> dict[TopicPartition, int]:
         self.check_open()
         times = {TopicPartition(*tp): time for tp in partitions}
-        found = await self._finder.find(times, timeout_ms=timeout_ms, read_committed=self.config.is_read_committed)
+        found = await self._offsets.find(times, timeout_ms=timeout_ms, read_committed=self.config.is_read_committed)
         return {tp: found[tp].offset for tp in times}
 
     async def offsets_for_times(
@@ -533,7 +471,7 @@ class ConsumerCore:
             if time < 0:
                 raise IllegalStateError(f"{tp}: timestamp {time} is negative")
         wanted = {TopicPartition(*tp): time for tp, time in times.items()}
-        found = await self._finder.find(wanted, timeout_ms=timeout_ms)
+        found = await self._offsets.find(wanted, timeout_ms=timeout_ms)
         return {
             tp: None if f.offset < 0 else OffsetAndTimestamp(f.offset, f.timestamp, f.leader_epoch)
             for tp, f in ((tp, found[tp]) for tp in wanted)
@@ -541,106 +479,19 @@ class ConsumerCore:
 
     # -- committing
 
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All positions, as Kafka commits them: what was handed out, the batch in hand included."""
-        with self.lock:
-            return {
-                tp: OffsetAndMetadata(state.position, "", state.leader_epoch)
-                for tp, state in self.subscriptions.partitions.items()
-                if state.position is not None
-            }
-
-    def done_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What auto commit may commit and has not yet."""
-        with self.lock:
-            return {
-                tp: OffsetAndMetadata(state.done)
-                for tp, state in self.subscriptions.partitions.items()
-                if state.done is not None and self._auto_committed.get(tp) != state.done
-            }
-
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, timeout_ms: float) -> None:
-        """Commit `offsets` (None: all that was handed out) in the order of the calls."""
-        self.check_open()
-        await self._commit(self.positions() if offsets is None else normalized(offsets), timeout_ms)
-
-    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float) -> None:
-        group = self.group
-        if group is None:
-            raise IllegalStateError("commit needs a group: set group_id")
-        if not offsets:
-            return
-        async with self._commit_lock:
-            await group.retrying(lambda limit_ms: self._commit_once(group, offsets, limit_ms), timeout_ms=timeout_ms)
-            with self.lock:
-                for tp, offset in offsets.items():
-                    state = self.subscriptions.partitions.get(tp)
-                    if state is not None:  # so that an auto commit does not bring an older offset back
-                        state.done = max(offset.offset, -1 if state.done is None else state.done)
-                        self._auto_committed[tp] = offset.offset
-
-    async def _commit_once(
-        self, group: GroupClient, offsets: Mapping[TopicPartition, OffsetAndMetadata], limit_ms: float
-    ) -> None:
-        membership = self.membership
-        if membership is None:
-            await group.commit(offsets, member_id="", generation_id=-1, group_instance_id="", timeout_ms=limit_ms)
-            return
-        foreign = [tp for tp in offsets if tp not in membership.owned]
-        if foreign:
-            raise CommitFailedError(
-                f"group {group.group_id}: {foreign[0]} is not assigned to this member (any more): a rebalance gave it to "
-                "another, which reads again what was not committed"
-            )
-        membership.check_usable_for_commit()
-        generation_id = membership.generation_id
-        try:
-            await group.commit(
-                offsets,
-                member_id=membership.member_id,
-                generation_id=generation_id,
-                group_instance_id=self.config.group_instance_id or "",
-                timeout_ms=limit_ms,
-            )
-        except KraftlogError as error:
-            membership.on_error(error, generation_id)
-            if isinstance(error, IllegalGenerationError | UnknownMemberIdError | FencedInstanceIdError):
-                raise CommitFailedError(
-                    f"{error}: the group went on without this member, so the offsets were not committed; was the time "
-                    f"between polls above max_poll_interval_ms={self.config.max_poll_interval_ms}?"
-                ) from error
-            raise
-
-    async def _auto_commit(self) -> None:
-        while not self.is_closed:
-            await sleep_ms(self.config.auto_commit_interval_ms)
-            membership = self.membership
-            if membership is None or (membership.generation_id >= 0 and membership.join_reason is None):
-                await self.commit_done(self.config.request_timeout_ms)
-
-    async def commit_done(self, timeout_ms: float) -> None:
-        """Commit what is done; a failure is logged, since the next commit repeats it."""
-        offsets = self.done_positions()
-        if not offsets:
-            return
-        try:
-            await self._commit(offsets, timeout_ms)
-        except KraftlogError as error:
-            log.warning("auto commit of %d partition(s) failed: %s", len(offsets), error)
-
-    async def _commit_before_revocation(self) -> None:
-        if self.config.enable_auto_commit and self.group is not None:
-            await self.commit_done(min(self.config.request_timeout_ms, self.config.session_timeout_ms))
+    # -- the rest
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         self.check_open()
-        if self.group is None:
-            raise IllegalStateError("committed needs a group: set group_id")
-        return await self.group.committed([TopicPartition(*tp) for tp in partitions], timeout_ms=timeout_ms)
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        return await self.commits.checked_group().committed(wanted, timeout_ms=timeout_ms)
 
-    # -- the rest
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, timeout_ms: float) -> None:
+        """Commit `offsets` (None: all that was handed out) in the order of the calls."""
+        self.check_open()
+        await self.commits.commit(self.commits.positions() if offsets is None else normalized(offsets), timeout_ms)
 
     def check_open(self) -> None:
         if self.is_closed:
@@ -661,13 +512,14 @@ class ConsumerCore:
         if self.config.enable_auto_commit and self.group is not None and timeout_ms > 0:
             try:
                 async with asyncio.timeout(timeout_ms / 1000):
-                    await self.commit_done(timeout_ms)
+                    await self.commits.commit_done(timeout_ms)
             except TimeoutError:
                 log.warning("close: the offsets of what was done could not be committed within %.0f ms", timeout_ms)
         self.is_closed = True
         self.needs_loop = True
         self.event.notify()
         await self._tasks.cancel()
+        await self._positions.close()
         if self.membership is not None:
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             await self.membership.close(remaining_ms, leave=remaining_ms > 0)
@@ -716,83 +568,3 @@ class ConsumerCore:
             if self._unknown_since_ms or self.cluster.is_stale(self._clock.monotonic_ms()):
                 self.cluster.refresh_soon()
                 self.event.notify()
-
-
-class Cursor:
-    """Iteration record by record: what is left of the last take, with positions that move by record.
-
-    Caller holds the consumer's lock.
-    """
-
-    def __init__(self, core: ConsumerCore) -> None:
-        self._core = core
-        self._batches: list[tuple[Batch, int]] = []
-        """(batch, the partition's `moves` when it was taken), the next one last."""
-        self._index = 0
-        self._last: PartitionState | None = None
-
-    def load(self, max_records: int) -> bool:
-        """Take records to iterate over; whether there are any."""
-        batches = self._core.taker.take(max_records)
-        for state, records, _ in batches:
-            state.position = records[0].offset
-        self._batches = [(batch, batch[0].moves) for batch in reversed(batches)]
-        self._index = 0
-        return bool(batches)
-
-    def next(self) -> Record | None:
-        """The next record; the one before it is done. None: nothing is left."""
-        last = self._last
-        if last is not None:
-            last.done = last.position
-            self._last = None
-        while self._batches:
-            (state, records, position), moves = self._batches[-1]
-            if moves != state.moves:  # the position was changed: the rest is void
-                self._batches.pop()
-                self._index = 0
-                continue
-            record = records[self._index]
-            self._index += 1
-            if self._index == len(records):
-                state.position = position
-                self._batches.pop()
-                self._index = 0
-            else:
-                state.position = record.offset + 1
-            state.leader_epoch = record.leader_epoch
-            self._last = state
-            return record
-        return None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._batches
-
-    def unload(self, *, advance: bool = True) -> list[Batch]:
-        """What is left, for a poll between two steps of an iteration; `advance` moves the positions past it."""
-        if self._last is not None:
-            self._last.done = self._last.position
-            self._last = None
-        rest: list[Batch] = []
-        while self._batches:
-            (state, records, position), moves = self._batches.pop()
-            if moves == state.moves:
-                if advance:
-                    state.position = position
-                rest.append((state, records[self._index :], position))
-            self._index = 0
-        return rest
-
-
-def normalized(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as a caller may give them: numbers too."""
-    full: dict[TopicPartition, OffsetAndMetadata] = {}
-    for tp, offset in offsets.items():
-        value = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if value.offset < 0:
-            raise IllegalStateError(f"{tp}: committed offset {value.offset} is negative")
-        full[TopicPartition(*tp)] = value
-    return full

@@ -115,7 +115,7 @@ class Membership:
         self._is_started = False
         self._is_joining = False
         self._is_closed = False
-        self._polling = 0
+        self._is_polling = False
         self._polled_at_ms = 0.0
         self._must_poll = False
         """The processing limit was passed: join again only when the application polls."""
@@ -131,14 +131,14 @@ class Membership:
             self._tasks.start(self._beat(), "heartbeats")
 
     def poll_begins(self) -> None:
-        self._polling += 1
+        self._is_polling = True
         self._polled_at_ms = self._clock.monotonic_ms()
         if self._must_poll:
             self._must_poll = False
             self._changed.notify()
 
     def poll_ends(self) -> None:
-        self._polling -= 1
+        self._is_polling = False
         self._polled_at_ms = self._clock.monotonic_ms()
 
     def touch(self) -> None:
@@ -158,6 +158,11 @@ class Membership:
             self.join_reason = reason
             log.info("group %s: joining again: %s", self._group.group_id, reason)
             self._changed.notify()
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether this is a member and no rebalance is known to be under way."""
+        return self.generation_id >= 0 and self.join_reason is None
 
     def check_usable_for_commit(self) -> None:
         """Raise unless a commit could be accepted at present."""
@@ -360,7 +365,7 @@ class Membership:
 
     def _check_poll_interval(self) -> None:
         waited_ms = self._clock.monotonic_ms() - self._polled_at_ms
-        if self._polling or self._must_poll or waited_ms < self._config.max_poll_interval_ms:
+        if self._is_polling or self._must_poll or waited_ms < self._config.max_poll_interval_ms:
             return
         text = (
             f"no poll for max_poll_interval_ms={self._config.max_poll_interval_ms}: left the group, its partitions go to "

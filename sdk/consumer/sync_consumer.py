@@ -272,16 +272,21 @@ class Consumer:
         """Rounds on the loop; listener calls are made here, in the application's thread."""
         core = self._core
         self._return_credit(least_bytes=0)
-        self._do(core.begin_poll)
         deadline_ms = self._clock.monotonic_ms() + (FOREVER_MS if timeout_ms is None else timeout_ms)
+        step = self._first_step(take, deadline_ms)
         try:
             while True:
-                taken, call = self._run(core.next_step(take, deadline_ms))
+                taken, call = self._run(step)
                 if call is None:
                     return taken or []
                 _make(call)
+                step = core.next_step(take, deadline_ms)
         finally:
             self._background.call_soon(core.end_poll)
+
+    async def _first_step(self, take: Callable[[], object], deadline_ms: float) -> tuple[object, ListenerCall | None]:
+        self._core.begin_poll()
+        return await self._core.next_step(take, deadline_ms)
 
     def _first(self) -> Record | None:
         """The next record of the iteration. Caller holds the lock."""

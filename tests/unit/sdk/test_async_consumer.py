@@ -25,7 +25,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.records import BatchBuilder, end_transaction_marker
 from kraftlog.sdk.consumer import AsyncConsumer, CommitFailedError, ConsumerRebalanceListener
-from kraftlog.sdk.types import OffsetAndMetadata, TopicPartition
+from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kraftlog.testing.loop import run_virtual as run_unbounded
 from tests.unit.sdk.fake_broker import FakeCluster, FakePartition
 
@@ -137,7 +137,7 @@ def test_seek_to_beginning_and_end_and_offsets_by_time() -> None:
             assert await c.beginning_offsets([TP]) == {TP: 0}
             assert await c.end_offsets([TP]) == {TP: 300}
             found = await c.offsets_for_times({TP: 1_150})
-            assert (found[TP].offset, found[TP].timestamp) == (150, 1_150)
+            assert found == {TP: OffsetAndTimestamp(150, 1_150, 0)}
             assert await c.offsets_for_times({TP: 99_999}) == {TP: None}
             with pytest.raises(IllegalStateError, match=r"orders-5 is not assigned.*orders-0"):
                 c.seek(TopicPartition("orders", 5), 0)
@@ -318,12 +318,14 @@ def test_arrow_tables_hold_the_same_records() -> None:
             c.assign([TP])
             offsets = [r.offset for r in (await c.poll(1_000, max_records=30))[TP]]
             sizes = []
+            table = None
             while len(offsets) < 2_000:
                 table = await c.poll_arrow(1_000, max_bytes=20_000)
                 offsets += table.column("offset").to_pylist()
                 sizes.append(table.num_rows)
             assert offsets == list(range(2_000))
             assert max(sizes) < 2_000
+            assert table is not None
             assert table.column_names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
             empty = await c.poll_arrow(10, columns=["value", "headers"])
             assert empty.num_rows == 0
@@ -418,6 +420,8 @@ def test_a_damaged_batch_is_an_error_that_says_where(as_arrow: bool, chunk_bytes
         errors = 0
         async with consumer(cluster, auto_offset_reset="earliest", max_partition_fetch_bytes=chunk_bytes) as c:
             c.assign([TP, TopicPartition("orders", 1)])
+
+            position = -1
 
             async def step() -> None:
                 if as_arrow:
@@ -649,7 +653,9 @@ def test_each_group_error_leads_to_one_rejoin(method: str, code: ErrorCode) -> N
             if method == "SyncGroup":
                 group.next_error["SyncGroup"] = deque([int(code)])
             got = await read(c, 50)
-            joins = c._core.membership.join_requests
+            membership = c._core.membership
+            assert membership is not None
+            joins = membership.join_requests
             if method != "SyncGroup":
                 await c.commit()
                 group.next_error[method] = deque([int(code)])
@@ -661,7 +667,7 @@ def test_each_group_error_leads_to_one_rejoin(method: str, code: ErrorCode) -> N
                 while loop.time() < until:
                     for records in (await c.poll(1_000)).values():
                         got += records
-                again = c._core.membership.join_requests - joins
+                again = membership.join_requests - joins
                 assert again == (2 if code is ErrorCode.UNKNOWN_MEMBER_ID else 1)  # a new member is told its id first
             fill(cluster, "orders", 0, range(50, 100))
             got += await read(c, 100 - len(got))
@@ -674,7 +680,7 @@ def test_each_group_error_leads_to_one_rejoin(method: str, code: ErrorCode) -> N
                     ("assigned", (0, 1)),
                 ]
             await asyncio.sleep(30)
-            assert c._core.membership.generation_id == group.generation
+            assert membership.generation_id == group.generation
 
     run_virtual(main())
 
@@ -967,7 +973,7 @@ def test_misuse_is_one_clear_error() -> None:
             with pytest.raises(IllegalStateError, match="set group_id"):
                 c.subscribe(["orders"])
             c.assign([TP])
-            with pytest.raises(IllegalStateError, match="commit needs a group"):
+            with pytest.raises(IllegalStateError, match="committed offsets need a group: set group_id"):
                 await c.commit({TP: 1})
         async with consumer(cluster, group_id="g") as c:
             c.subscribe(["orders"])

@@ -201,6 +201,10 @@ def test_callbacks_run_in_a_thread_of_their_own_and_may_do_anything(caplog: pyte
         p.flush()
         p.produce("orders", b"4", on_delivery=lambda error, future: seen.append((error, future.partition)))
         p.flush()
+        deadline = time.monotonic() + 10
+        while len(seen) < 4 and time.monotonic() < deadline:
+            p.flush()
+        p.flush()  # what the callbacks have sent too
         done = threading.Event()
 
         def closes(_: object) -> None:
