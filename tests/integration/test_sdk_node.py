@@ -203,9 +203,11 @@ def test_mistakes_are_one_clear_error(node: Cluster, topic: str) -> None:
             producer.send(topic, b"x" * (2 << 20))
         with pytest.raises(UnknownTopicOrPartitionError, match="partition 3, but it has partitions 0 to 2"):
             producer.send(topic, b"x", partition=3)
-    with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=300) as producer:
-        with pytest.raises(BrokerNotAvailableError, match=r"127.0.0.1:1.*is the cluster running\? kraftctl cluster"):
-            producer.send(topic, b"x")
+    with (
+        Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=300) as producer,
+        pytest.raises(BrokerNotAvailableError, match=r"127.0.0.1:1.*is the cluster running\? kraftctl cluster"),
+    ):
+        producer.send(topic, b"x")
 
 
 def test_a_topic_limit_is_honoured_by_the_batches(node: Cluster) -> None:
