@@ -8,7 +8,7 @@ import os
 import random as random_module
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from kraftlog.proto import admin_pb2, group_pb2
 from kraftlog.proto.errors import (
@@ -29,6 +29,7 @@ from kraftlog.sdk.consumer_protocol import decode_assignment, decode_subscriptio
 from kraftlog.sdk.group_client import GROUP_SERVICE, GroupClient
 from kraftlog.sdk.metadata import Cluster
 from kraftlog.sdk.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFinder
+from kraftlog.sdk.options import AdminOptions
 from kraftlog.sdk.producer.async_producer import default_connector
 from kraftlog.sdk.types import (
     ClusterDescription,
@@ -72,7 +73,7 @@ class AsyncAdmin:
         connector: Connector | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        **options: Any,
+        **options: Unpack[AdminOptions],
     ) -> None:
         self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
         self._clock = clock or LoopClock()
@@ -366,7 +367,7 @@ class Admin:
         connector: Connector | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        **options: Any,
+        **options: Unpack[AdminOptions],
     ) -> None:
         self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
         self._parts = {"connector": connector or default_connector(), "clock": clock or SystemClock(), "random": random}

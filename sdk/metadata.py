@@ -29,6 +29,7 @@ from kraftlog.sdk.waiting import Backoff, Tasks, sleep_ms
 log = logging.getLogger("kraftlog.sdk")
 
 METADATA_METHOD = "/kraftlog.v1.Broker/Metadata"
+UNKNOWN_TOPIC_GRACE_MS = 10_000  # a topic that was just created may not be known to every broker yet
 MAX_TRACKED_TOPICS = 100_000  # of one client; beyond it the oldest interest is dropped
 
 
@@ -149,10 +150,12 @@ class Cluster:
     async def wait_for_topic(self, topic: str, timeout_ms: float) -> TopicMetadata:
         """The topic's metadata as soon as it is known and usable.
 
-        Raises `InvalidTopicError`, authorization errors and the like at once, and after `timeout_ms` the last reason.
+        Raises `InvalidTopicError`, authorization errors and the like at once, `UnknownTopicOrPartitionError` when brokers
+        have said so for ten seconds, and after `timeout_ms` the last reason.
         """
         self.track((topic,))
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        started_ms = self._clock.monotonic_ms()
+        deadline_ms = started_ms + timeout_ms
         backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, self._random)
         while True:
             known = self.metadata.topics.get(topic)
@@ -161,6 +164,8 @@ class Cluster:
             reason = self._reason(topic, known)
             if reason is not None and not reason.retriable:
                 raise reason
+            if isinstance(reason, UnknownTopicOrPartitionError):
+                deadline_ms = min(deadline_ms, started_ms + UNKNOWN_TOPIC_GRACE_MS)
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             if remaining_ms <= 0:
                 raise reason or self._unreachable(timeout_ms)

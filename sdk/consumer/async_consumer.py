@@ -7,7 +7,7 @@ import random as random_module
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.records import Record
@@ -19,6 +19,7 @@ from kraftlog.sdk.consumer.core import CLOSE_TIMEOUT_MS, ConsumerCore, ListenerC
 from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
 from kraftlog.sdk.consumer.state import Batch
 from kraftlog.sdk.offsets import EARLIEST, LATEST
+from kraftlog.sdk.options import ConsumerOptions
 from kraftlog.sdk.producer.async_producer import close_quietly_after, default_connector
 from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -51,7 +52,7 @@ class AsyncConsumer:
         connector: Connector | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig.of(config, **options)
         self._clock = clock or LoopClock()
@@ -187,6 +188,10 @@ class AsyncConsumer:
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch."""
         return self._core.subscriptions.state(TopicPartition(*partition)).high_watermark
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records that each assigned partition still has for this consumer, as of the last fetch; without unknown ones."""
+        return self._core.lag()
 
     # -- committing
 

@@ -32,7 +32,7 @@ from kraftlog.sdk.consumer.positions import PositionFinder
 from kraftlog.sdk.consumer.state import ArrowBatch, Batch, PartitionState, Subscriptions, Taker
 from kraftlog.sdk.failures import again
 from kraftlog.sdk.group_client import GroupClient
-from kraftlog.sdk.metadata import Cluster, ClusterMetadata
+from kraftlog.sdk.metadata import UNKNOWN_TOPIC_GRACE_MS, Cluster, ClusterMetadata
 from kraftlog.sdk.offsets import OffsetFinder
 from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kraftlog.sdk.waiting import Event, Tasks, sleep_ms
@@ -44,7 +44,6 @@ log = logging.getLogger("kraftlog.sdk")
 
 T = TypeVar("T")
 
-UNKNOWN_TOPIC_GRACE_MS = 10_000  # a topic that was just created may not be known to every broker yet
 CLOSE_TIMEOUT_MS = 30_000.0  # of `close` without an argument
 
 
@@ -454,6 +453,16 @@ class ConsumerCore:
             for state in [self.subscriptions.state(TopicPartition(*tp)) for tp in partitions]:
                 state.is_paused = False
         self.fetcher.update()
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records between the position and the end that this reader may see, as of the last fetch. Safe anywhere."""
+        lags: dict[TopicPartition, int] = {}
+        with self.lock:
+            for tp, state in self.subscriptions.partitions.items():
+                end = state.last_stable_offset if self.config.is_read_committed else state.high_watermark
+                if end is not None and state.position is not None:
+                    lags[tp] = max(0, end - state.position)
+        return lags
 
     async def list_offsets(
         self, partitions: Iterable[TopicPartition], time: int, timeout_ms: float

@@ -1,13 +1,15 @@
 """The synchronous consumer: the same core on the process's background loop; buffered records are taken without it."""
 
 import asyncio
+import atexit
 import logging
 import os
 import random as random_module
 import re
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 from kraftlog.proto.errors import IllegalStateError, KraftlogError, RequestTimedOutError
 from kraftlog.proto.records import Record
@@ -29,6 +31,7 @@ from kraftlog.sdk.consumer.core import CLOSE_TIMEOUT_MS, ConsumerCore, ListenerC
 from kraftlog.sdk.consumer.listener import ConsumerRebalanceListener
 from kraftlog.sdk.consumer.state import Batch
 from kraftlog.sdk.offsets import EARLIEST, LATEST
+from kraftlog.sdk.options import ConsumerOptions
 from kraftlog.sdk.producer.async_producer import default_connector
 from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -41,6 +44,7 @@ T = TypeVar("T")
 
 CREDIT_STEP_BYTES = 256 * 1024  # credit goes back to the loop in such steps: waking it costs some 20 µs
 CLOSE_GRACE_S = 1.0
+EXIT_TIMEOUT_S = 2.0  # of a consumer that was not closed before the interpreter ends
 FOREVER_MS = 1e12
 
 
@@ -65,7 +69,7 @@ class Consumer:
         connector: Connector | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self.config = config if isinstance(config, ConsumerConfig) else ConsumerConfig.of(config, **options)
         self._clock = clock or SystemClock()
@@ -81,6 +85,7 @@ class Consumer:
         self._used_up: list[Chunk] = []
         self._used_bytes = 0
         register_client(self)
+        _open_consumers.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -210,6 +215,10 @@ class Consumer:
         """The high watermark as of the last fetch."""
         return self._core.subscriptions.state(TopicPartition(*partition)).high_watermark
 
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records that each assigned partition still has for this consumer, as of the last fetch; without unknown ones."""
+        return self._core.lag()
+
     # -- committing
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
@@ -245,6 +254,7 @@ class Consumer:
         """
         if self._pid != os.getpid():
             return
+        _open_consumers.discard(self)
         call = None if self._core.is_closed else self._core.revocation_call()
         if call is not None:
             call.method(call.partitions)
@@ -325,3 +335,18 @@ def _make(call: ListenerCall) -> None:
     if asyncio.iscoroutine(answer):
         answer.close()
         raise IllegalStateError("a listener of the synchronous Consumer must not be a coroutine function")
+
+
+_open_consumers: "weakref.WeakSet[Consumer]" = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """Leave the groups, so that the others need not wait for a session time-out."""
+    for consumer in list(_open_consumers):
+        try:
+            consumer.close(EXIT_TIMEOUT_S)
+        except Exception as error:  # a listener's too: nobody is left to catch it
+            log.error("a consumer that was not closed before exit: %s: %s", type(error).__name__, error)
+
+
+atexit.register(_close_all)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kraftlog.proto.errors import ClientClosedError, KraftlogError, RequestTimedOutError
 from kraftlog.proto.records import BatchBuilder
@@ -15,6 +15,7 @@ from kraftlog.proto.seams import Clock, Connector, Random
 from kraftlog.sdk.clock import LoopClock
 from kraftlog.sdk.config import ProducerConfig
 from kraftlog.sdk.metadata import Cluster, check_topic_name
+from kraftlog.sdk.options import ProducerOptions
 from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
 from kraftlog.sdk.producer.base import RecordIntake
 from kraftlog.sdk.producer.batch import AsyncSendFuture, ProducerBatch
@@ -46,7 +47,7 @@ class AsyncProducer:
         connector: Connector | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.of(config, **options)
         self._clock = clock or LoopClock()

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kraftlog.proto.errors import ClientClosedError, IllegalStateError, KraftlogError, RequestTimedOutError
 from kraftlog.proto.seams import Clock, Connector, Random
@@ -17,6 +17,7 @@ from kraftlog.sdk.background import background_loop, register_client
 from kraftlog.sdk.clock import SystemClock
 from kraftlog.sdk.config import ProducerConfig
 from kraftlog.sdk.metadata import Cluster, TopicMetadata, check_topic_name
+from kraftlog.sdk.options import ProducerOptions
 from kraftlog.sdk.producer.async_producer import CLOSE_TIMEOUT_S, default_connector, make_accumulator, unsettled
 from kraftlog.sdk.producer.base import RECORD_OVERHEAD_BYTES, RecordIntake
 from kraftlog.sdk.producer.batch import WAIT_SLICE_S, ProducerBatch, ThreadSendFuture
@@ -52,7 +53,7 @@ class Producer:
         connector: Connector | None = None,
         clock: Clock | None = None,
         random: Random | None = None,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         self.config = config if isinstance(config, ProducerConfig) else ProducerConfig.of(config, **options)
         self._clock = clock or SystemClock()

@@ -67,6 +67,7 @@ def test_assigned_partitions_are_read_from_the_start() -> None:
             assert [r.offset for r in got[tps[1]]] == list(range(500))
             assert await c.position(tps[0]) == 1000
             assert await c.poll(100) == {}
+            assert c.lag() == dict.fromkeys(tps, 0)
             fill(cluster, "orders", 0, range(1000, 1010))
             assert [r.offset for r in (await c.poll(1000))[tps[0]]] == list(range(1000, 1010))
 

@@ -784,3 +784,20 @@ def test_configuration_takes_dotted_keys_and_text() -> None:
     assert p.config.linger_ms == 7
     assert p.config.enable_idempotence is False
     assert p.config.wire_acks == 1
+
+
+def test_a_topic_that_does_not_exist_is_reported_after_a_grace() -> None:
+    """Metadata of a new topic may take a moment to spread; after ten seconds a name is wrong, whatever max_block_ms."""
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        loop = asyncio.get_running_loop()
+        async with producer(cluster) as p:
+            started = loop.time()
+            with pytest.raises(UnknownTopicOrPartitionError, match="'nowhere' does not exist: create it"):
+                await p.send("nowhere", b"x")
+            assert loop.time() - started == pytest.approx(10, abs=2)
+            loop.call_later(4, cluster.create, "late")
+            assert (await p.send_and_wait("late", b"x")).offset == 0
+
+    run_virtual(main())
