@@ -800,6 +800,7 @@ class FakeStream:
     async def receive(self) -> bytes | None:
         self._open()
         answer = await self.answers.get()
+        await asyncio.sleep(self.cluster.latency_ms / 1000)
         if answer is None and self.error is not None:
             self.answers.put_nowait(None)
             raise self.error

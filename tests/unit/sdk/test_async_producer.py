@@ -289,18 +289,23 @@ def test_the_order_is_kept_when_one_of_several_batches_is_refused_for_a_while() 
     run_virtual(main())
 
 
-def test_a_moved_leader_is_followed_without_reordering() -> None:
-    """NOT_LEADER: metadata are fetched, and the batches go to the new leader in their order."""
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_a_moved_leader_is_followed_without_reordering(acks: str) -> None:
+    """NOT_LEADER: metadata are fetched, and the batches go to the new leader in their order, with sequences or without.
+
+    Nothing goes to the new leader while an answer of the old one is outstanding.
+    """
 
     async def main() -> None:
         cluster = FakeCluster(3, latency_ms=2)
         cluster.create("orders")
-        async with producer(cluster, linger_ms=0, batch_size=100) as p:
+        async with producer(cluster, linger_ms=0, batch_size=100, acks=acks) as p:
             futures = []
             for i in range(60):
                 futures.append(await p.send("orders", b"%03d" % i + b"x" * 60))
                 if i in (20, 40):
                     cluster.move("orders", 0, 2 if i == 20 else 3)
+                    p._cluster.refresh_soon()
                 await asyncio.sleep(0.001)
             assert [(await f).offset for f in futures] == list(range(60))
         assert [v[:3] for v in cluster.partition("orders").values()] == [b"%03d" % i for i in range(60)]
