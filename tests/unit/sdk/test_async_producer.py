@@ -6,6 +6,7 @@ import logging
 import random
 import tracemalloc
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -773,9 +774,10 @@ def test_no_broker_at_all_is_an_error_that_names_the_servers() -> None:
         ({"max_in_flight_requests_per_connection": 6}, "exceeds the maximum 5"),
     ],
 )
-def test_bad_configuration_is_one_clear_line(options: dict, text: str) -> None:
+def test_bad_configuration_is_one_clear_line(options: dict[str, Any], text: str) -> None:
+    arguments: dict[str, Any] = {"connector": FakeCluster().connector(), **options}
     with pytest.raises(InvalidConfigError) as caught:
-        AsyncProducer(**{"connector": FakeCluster().connector(), **options})
+        AsyncProducer(**arguments)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
 
