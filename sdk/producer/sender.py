@@ -72,6 +72,7 @@ class Sender:
         self.tasks = Tasks()
         self._connections: dict[int, _Connection] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = float("inf")
         self._fetching_identity = False
         self._is_closed = False
         cluster.add_listener(self._on_metadata)
@@ -93,7 +94,17 @@ class Sender:
             connection.check_timeout(now_ms)
         if self.cluster.is_stale(now_ms):
             self.cluster.refresh_soon()
-        self._schedule(now_ms)
+        self._arm_next(now_ms)
+
+    def arm(self, at_ms: float) -> None:
+        """Tick at `at_ms` at the latest. A timer that fires too early does no harm: it looks and arms the next one."""
+        if at_ms >= self._timer_at_ms or self._is_closed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at_ms = at_ms
+        delay_ms = max(0.0, at_ms - self.clock.monotonic_ms())
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
 
     async def close(self) -> None:
         """Stop sending. Batches that are left stay unsettled; the owner fails them."""
@@ -125,17 +136,16 @@ class Sender:
             connection = self._connections[node.node_id] = _Connection(self, node.node_id)
         return connection
 
-    def _schedule(self, now_ms: float) -> None:
+    def _arm_next(self, now_ms: float) -> None:
         with self.accumulator.lock:
             deadlines = [self.accumulator.next_deadline_ms(now_ms)]
         deadlines += [connection.deadline_ms() for connection in self._connections.values()]
-        known = [deadline for deadline in deadlines if deadline is not None]
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if known:
-            delay_ms = max(0.0, min(known) - now_ms)
-            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self.tick)
+        self.arm(min((deadline for deadline in deadlines if deadline is not None), default=float("inf")))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at_ms = float("inf")
+        self.tick()
 
     def _on_metadata(self, _: ClusterMetadata) -> None:
         if self.accumulator.needs_identity and not self._is_closed:
@@ -284,7 +294,7 @@ class _Connection:
             self._in_flight[correlation_id] = request
             self._unanswered_bytes += size_bytes
             if len(self._in_flight) == 1:
-                self._sender.tick()  # arms the time-out
+                self._sender.arm(request.sent_at_ms + self._config.request_timeout_ms + ANSWER_GRACE_MS)
         stream = None
         try:
             stream = self._open()
@@ -327,10 +337,12 @@ class _Connection:
         self._unanswered_bytes -= request.size_bytes
         self._backoff.reset()
         results = {(result.topic, result.partition): result for result in response.partitions}
-        self._settle([(batch, results.get(key, _missing(key))) for key, batch in request.batches.items()])
+        self._settle([(batch, results.get(key) or _missing(key)) for key, batch in request.batches.items()])
 
     def _settle(self, outcomes: list[tuple[ProducerBatch, ProduceResult | None]]) -> None:
         refresh = False
+        needs_tick = False
+        metadata = self._sender.cluster.metadata
         with self._accumulator.lock:
             for batch, result in outcomes:
                 if result is None:
@@ -344,12 +356,17 @@ class _Connection:
                     )
                 else:
                     refresh |= self._failed(batch, result)
+                    needs_tick = True  # a pause has to end
+                if batch.queue in self._accumulator.ready:
+                    leader = metadata.leader(batch.queue.topic, batch.queue.partition)
+                    needs_tick |= leader is None or leader.node_id != self._node_id  # another connection goes on
         for batch, _ in outcomes:
             if batch.is_done:
                 self._accumulator.settle(batch)
         if refresh:
             self._sender.cluster.refresh_soon()
-        self._sender.tick()
+        if needs_tick:
+            self._sender.tick()
         self.wake()
 
     def _failed(self, batch: ProducerBatch, result: ProduceResult) -> bool:
