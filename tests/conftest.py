@@ -1,10 +1,14 @@
 """What all tests share: how they are spread over processes, and how many examples hypothesis draws."""
 
 import os
+import signal
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# A test run in the background of a shell inherits "ignore" for Ctrl-C, and so would the processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("kraftlog", deadline=None, print_blob=True)
 settings.register_profile(
