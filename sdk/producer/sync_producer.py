@@ -236,7 +236,16 @@ class Producer:
         self, append: Callable[[float], ThreadSendFuture | None], started_ms: float | None = None
     ) -> ThreadSendFuture:
         """What `append(now_ms)` returns as soon as there is memory for it."""
-        started_ms = self._clock.monotonic_ms() if started_ms is None else started_ms
+        future = self._wait_for_memory(append, self._clock.monotonic_ms() if started_ms is None else started_ms)
+        if self._tick_pending:
+            # Let the loop have the interpreter lock once a batch: it would get it after 5 ms only from a thread that
+            # sends without pause, and then batches would pile up to buffer_memory before the first one leaves.
+            time.sleep(0)
+        return future
+
+    def _wait_for_memory(
+        self, append: Callable[[float], ThreadSendFuture | None], started_ms: float
+    ) -> ThreadSendFuture:
         with self._memory:
             while True:
                 self._intake.check_open()

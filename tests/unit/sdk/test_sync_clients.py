@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,13 @@ def producer(cluster: FakeCluster, **options) -> Producer:
 
 def consumer(cluster: FakeCluster, **options) -> Consumer:
     return Consumer(bootstrap_servers=SERVERS, connector=cluster.connector(), random=random.Random(7), **options)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def filled(count: int, partitions: int = 1) -> FakeCluster:
@@ -176,18 +184,22 @@ def test_callbacks_run_in_a_thread_of_their_own_and_may_do_anything(caplog: pyte
     p = producer(cluster, linger_ms=0)
 
     def waits_for_itself(_: object) -> None:
+        cluster.frozen.add(1)  # so that it is not answered at once
         inner = p.send("orders", b"inner")
         try:
             inner.result()
         except IllegalStateError as error:
             seen.append(str(error))
+        cluster.frozen.clear()
 
     def flushes(_: object) -> None:
+        cluster.frozen.add(1)
         p.send("orders", b"inner 2")
         try:
             p.flush()
         except IllegalStateError as error:
             seen.append(str(error))
+        cluster.frozen.clear()
 
     def raises(_: object) -> None:
         raise ValueError("a user's mistake")
@@ -196,15 +208,12 @@ def test_callbacks_run_in_a_thread_of_their_own_and_may_do_anything(caplog: pyte
         p.send("orders", b"1").add_done_callback(raises).add_done_callback(lambda f: seen.append(f.result().offset))
         p.flush()
         p.send("orders", b"2").add_done_callback(waits_for_itself)
-        p.flush()
+        wait_until(lambda: len(seen) == 2)
         p.send("orders", b"3").add_done_callback(flushes)
-        p.flush()
+        wait_until(lambda: len(seen) == 3)
         p.produce("orders", b"4", on_delivery=lambda error, future: seen.append((error, future.partition)))
+        wait_until(lambda: len(seen) == 4)
         p.flush()
-        deadline = time.monotonic() + 10
-        while len(seen) < 4 and time.monotonic() < deadline:
-            p.flush()
-        p.flush()  # what the callbacks have sent too
         done = threading.Event()
 
         def closes(_: object) -> None:
