@@ -13,7 +13,7 @@ import time
 
 from kraftlog.proto import malloc
 
-malloc.raise_thresholds()  # a client's own choice, as a service that moves much would make it
+malloc.tune()  # a client's own choice, as a service that moves much would make it
 
 from kraftlog import Consumer, Producer, TopicPartition  # noqa: E402
 

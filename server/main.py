@@ -7,7 +7,7 @@ standard error, without a traceback, and exit code 1.
 
 from kraftlog.proto import malloc
 
-malloc.raise_thresholds()  # before anything imports grpc
+malloc.tune()  # before anything imports grpc
 
 import argparse  # noqa: E402 (see the line above)
 import asyncio  # noqa: E402

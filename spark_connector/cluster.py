@@ -21,7 +21,7 @@ from kraftlog.spark_connector.planning import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-malloc.raise_thresholds()  # this module loads in Spark's workers and its planning processes, which are the query's own
+malloc.tune()  # this module loads in Spark's workers and its planning processes, which are the query's own
 
 _clusters: dict[tuple[int, tuple[tuple[str, str], ...]], "Cluster"] = {}
 

@@ -14,7 +14,7 @@ from kraftlog.sdk.cli.options import parse_pairs
 if TYPE_CHECKING:
     from kraftlog.sdk.admin import Admin
 
-malloc.raise_thresholds()  # this module loads in kraftctl's own process, before its commands import grpc
+malloc.tune()  # this module loads in kraftctl's own process, before its commands import grpc
 
 PATIENCE_MS = 10_000  # somebody waits in front of a terminal; a service would wait for a minute
 CONNECT_TIMEOUT_S = 3.0

@@ -103,6 +103,7 @@ def test_a_group_of_three_shares_rebalances_and_resumes(node: Cluster, topic: st
             producer.send(topic, b"%d" % i, partition=i % 3)
     seen: set[tuple[int, int]] = set()
     owned: dict[int, frozenset[TopicPartition]] = {}
+    joined = [threading.Event() for _ in range(3)]
     stop = threading.Event()
     errors: list[BaseException] = []
 
@@ -121,13 +122,15 @@ def test_a_group_of_three_shares_rebalances_and_resumes(node: Cluster, topic: st
                     for records in consumer.poll(100).values():
                         seen.update((r.partition, r.offset) for r in records)
                     owned[number] = consumer.assignment()
+                    if owned[number]:
+                        joined[number].set()
         except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=member, args=(n,)) for n in range(3)]
-    for thread in threads:
+    for thread, has_joined in zip(threads, joined, strict=True):
         thread.start()
-        time.sleep(0.3)
+        assert has_joined.wait(20), errors  # so that each later one takes partitions from members at work
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and not (
         len(seen) == 900 and [len(owned.get(n, ())) for n in range(3)] == [1, 1, 1]
@@ -138,7 +141,6 @@ def test_a_group_of_three_shares_rebalances_and_resumes(node: Cluster, topic: st
         assert group.state == "Stable"
         assert sorted(tp for m in group.members for tp in m.assignment) == [TopicPartition(topic, p) for p in range(3)]
         assert topic in [g.group_id for g in admin.list_groups()]
-        time.sleep(0.5)
         stop.set()
         for thread in threads:
             thread.join(20)

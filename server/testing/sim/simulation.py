@@ -25,7 +25,15 @@ from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.history import InvariantViolation
 from kraftlog.testing.sim.plan import Fault, Plan, PlannedFault, draw_plan
 from kraftlog.testing.sim.trace import Trace
-from kraftlog.testing.sim.workload import Client, GroupReader, MetadataClient, Observer, ProducerClient, read_back
+from kraftlog.testing.sim.workload import (
+    Client,
+    GroupReader,
+    MetadataClient,
+    Observer,
+    ProducerClient,
+    Worker,
+    read_back,
+)
 from kraftlog.testing.sim.world import Counters, NodeFactory, World
 
 TOPIC = "orders"
@@ -134,7 +142,7 @@ class _Run:
         self._reader_count = 0
         self._observer = Observer(self.world, "observer", TOPIC, config.partitions)
         self._metadata_client = MetadataClient(self.world, "metadata-client")
-        self._tasks: dict[Client, SimTask[None]] = {}
+        self._tasks: dict[Worker, SimTask[None]] = {}
 
     def execute(self) -> InvariantViolation | None:
         world = self.world
@@ -169,7 +177,7 @@ class _Run:
         await self._check_what_is_stored()
         await self._stop_everything()
 
-    def _start(self, client: Client) -> None:
+    def _start(self, client: Worker) -> None:
         self._tasks[client] = self.world.spawn_client(client.process, client.run(), name=client.host)
 
     def _add_reader(self) -> None:
@@ -245,7 +253,7 @@ class _Run:
                 self._add_reader()
 
     def _host(self, index: int) -> str:
-        clients: list[Client] = [*self._producers, self._observer, self._metadata_client, *self._readers]
+        clients: list[Worker] = [*self._producers, self._observer, self._metadata_client, *self._readers]
         return clients[index % len(clients)].host
 
     # --- progress

@@ -4,6 +4,7 @@ Each client is a process of its own on a host of its own. What a client is told 
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from kraftlog.proto.errors import (
@@ -33,7 +34,7 @@ READ_BACK_TIMEOUT_S = 300.0  # virtual
 
 
 class Client:
-    """What producers and readers share: a host, a process, a clock and chance of their own."""
+    """What clients share: a host, a process, a clock and chance of their own."""
 
     def __init__(self, world: World, host: str) -> None:
         self.world = world
@@ -42,11 +43,18 @@ class Client:
         self.random = world.seeds.stream(host)
         self.clock = SimClock(world.loop)
         self.network = world.network.host(host)
+
+
+class Worker(Client, ABC):
+    """A client that is at work until it is told to leave."""
+
+    def __init__(self, world: World, host: str) -> None:
+        super().__init__(world, host)
         self.is_leaving = False
 
+    @abstractmethod
     async def run(self) -> None:
         """What the client does until `is_leaving`."""
-        raise NotImplementedError
 
     def _poll_failed(self, error: KraftlogError) -> None:
         """What a reader may meet: anything that passes. That its position is gone means that records are."""
@@ -57,7 +65,7 @@ class Client:
             raise error
 
 
-class ProducerClient(Client):
+class ProducerClient(Worker):
     """Sends bursts of records, some with a key, some to a partition by number."""
 
     def __init__(self, world: World, host: str, topic: str, partitions: int) -> None:
@@ -131,7 +139,7 @@ class ProducerClient(Client):
             history.on_ack(value, (metadata.topic, metadata.partition), metadata.offset)
 
 
-class MetadataClient(Client):
+class MetadataClient(Worker):
     """Creates topics, deletes some of them, and looks whether the list is right."""
 
     def __init__(self, world: World, host: str) -> None:
@@ -206,7 +214,7 @@ class _Listener(ConsumerRebalanceListener):
         self._reader.note("revoked", revoked)
 
 
-class GroupReader(Client):
+class GroupReader(Worker):
     """A member of the group `readers`; commits by itself or automatically."""
 
     GROUP = GROUP
@@ -273,7 +281,7 @@ class GroupReader(Client):
             self.world.note(f"{self.host} commit: {type(error).__name__}")
 
 
-class Observer(Client):
+class Observer(Worker):
     """Reads every partition from the beginning, without a group."""
 
     def __init__(self, world: World, host: str, topic: str, partitions: int) -> None:

@@ -145,11 +145,10 @@ def test_close_is_bounded_also_from_a_second_thread(kind: str) -> None:
     while not c.poll(1_000):
         pass
     c.poll()
-    if kind == "down":
-        background_loop().call_soon(cluster.stop, 1)
-    else:
-        cluster.frozen.add(1)
-    time.sleep(0.05)
+    happened = threading.Event()
+    background_loop().call_soon(cluster.stop if kind == "down" else cluster.frozen.add, 1)
+    background_loop().call_soon(happened.set)
+    assert happened.wait(10)
     future = p.send("orders", b"lost")
     outcomes: list[object] = []
 

@@ -1,12 +1,10 @@
-"""The real seams: clocks, the thread pool, the allocator."""
+"""The real seams: clocks, the thread pool."""
 
 import asyncio
-import sys
 import threading
 
 import pytest
 
-from kraftlog.proto import malloc
 from kraftlog.proto.errors import IllegalStateError
 from kraftlog.server.seams import SystemClock, ThreadExecutor
 
@@ -51,9 +49,3 @@ async def test_a_cancelled_caller_does_not_cancel_the_work() -> None:
     assert ended.is_set()
     with pytest.raises(IllegalStateError):
         await executor.run(work)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's mallopt")
-def test_the_allocator_takes_the_thresholds() -> None:
-    """On glibc both thresholds are accepted; elsewhere the call says no and does nothing."""
-    assert malloc.raise_thresholds() in (True, False)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -107,11 +108,12 @@ async def _within(step: Awaitable[Any], seconds: float = 30) -> Any:
     return await asyncio.wait_for(step, seconds)
 
 
-class NetworkContract:
+class NetworkContract(ABC):
     """The tests; a subclass says how to run them."""
 
+    @abstractmethod
     def run(self, body: Body) -> None:
-        raise NotImplementedError
+        """Run `body` with a network of the kind under test."""
 
     def toy(self, body: Callable[[Network, Server, Toy], Coroutine[Any, Any, None]]) -> None:
         """Run `body` against a served toy."""
