@@ -24,8 +24,7 @@ from pathlib import Path
 
 from peers.kafka import Kafka, peer, peers_home
 
-from kraftlog import Admin, Producer
-from kraftlog.sdk.types import NewTopic
+from kraftlog import Admin, NewTopic, Producer
 from kraftlog.testing.processes import NodeProcess
 
 HERE = Path(__file__).parent

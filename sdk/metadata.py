@@ -82,13 +82,22 @@ class ClusterMetadata:
 class Cluster:
     """Metadata and channels of one client. Used only on the client's event loop; `metadata` may be read anywhere."""
 
-    def __init__(self, config: ClientConfig, *, connector: Connector, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        connector: Connector,
+        clock: Clock,
+        random: Random,
+        allow_auto_topic_creation: bool = False,
+    ) -> None:
+        """`allow_auto_topic_creation` asks for unknown topics to be created; the brokers' configuration decides."""
         self._config = config
+        self._allow_auto_topic_creation = allow_auto_topic_creation
         self._connector = connector
         self._clock = clock
         self._random = random
         self.metadata = ClusterMetadata()
-        self.allow_auto_topic_creation = False
         self.wants_all_topics = False
         """Refresh every topic, not only those asked for (pattern subscriptions)."""
         self._topics: dict[str, None] = {}
@@ -221,7 +230,7 @@ class Cluster:
         request = broker_pb2.MetadataRequest(
             topics=() if self.wants_all_topics else sorted(self._topics),
             all_topics=self.wants_all_topics,
-            allow_auto_topic_creation=self.allow_auto_topic_creation,
+            allow_auto_topic_creation=self._allow_auto_topic_creation,
         ).SerializeToString()
         for address in self._candidates():
             try:

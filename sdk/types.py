@@ -81,7 +81,7 @@ class NodeInfo:
         return f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create."""
 

@@ -149,8 +149,8 @@ class NodeConfig:
     """Replicas of a topic that is created without a number; -1: min(3, brokers)."""
 
     auto_create_topics_enable: bool = _setting("auto.create.topics.enable", False, parse_bool)
-    """Whether asking for the metadata of an unknown topic creates it. Kafka's default is true; a misspelt name then
-    makes a topic, so ours is false."""
+    """Whether a producer's first use of an unknown topic creates it (and a consumer's with
+    `allow_auto_create_topics`). Kafka's default is true; a misspelt name then makes a topic, so ours is false."""
 
     offsets_topic_num_partitions: int = _setting("offsets.topic.num.partitions", 50, _integer(1))
     """Partitions of `__consumer_offsets`; must not change once it exists."""

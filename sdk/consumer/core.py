@@ -65,8 +65,13 @@ class ConsumerCore:
         self.subscriptions = Subscriptions()
         self._clock = clock
         self._random = random
-        self.cluster = Cluster(config, connector=connector, clock=clock, random=random)
-        self.cluster.allow_auto_topic_creation = config.allow_auto_create_topics
+        self.cluster = Cluster(
+            config,
+            connector=connector,
+            clock=clock,
+            random=random,
+            allow_auto_topic_creation=config.allow_auto_create_topics,
+        )
         self.event = Event()
         """Something changed that a poll wants to see."""
         self.fetcher = Fetcher(

@@ -53,7 +53,11 @@ class AsyncProducer:
         self._clock = clock or LoopClock()
         self._random = random or random_module.Random()
         self._cluster = Cluster(
-            self.config, connector=connector or default_connector(), clock=self._clock, random=self._random
+            self.config,
+            connector=connector or default_connector(),
+            clock=self._clock,
+            random=self._random,
+            allow_auto_topic_creation=True,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick_pending = False

@@ -81,7 +81,13 @@ class Producer:
         self._callbacks = CallbackThread(accumulator.release)
         self._memory = threading.Condition(accumulator.lock)
         self._memory_waiters = 0
-        self._cluster = Cluster(self.config, connector=self._connector, clock=self._clock, random=self._random)
+        self._cluster = Cluster(
+            self.config,
+            connector=self._connector,
+            clock=self._clock,
+            random=self._random,
+            allow_auto_topic_creation=True,
+        )
         self._intake = RecordIntake(self.config, accumulator, ThreadSendFuture, clock=self._clock, random=self._random)
         self._lock = accumulator.lock
         self._fast_topics = {} if self._intake.serializes else self._intake.topics

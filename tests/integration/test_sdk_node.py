@@ -18,6 +18,7 @@ from kraftlog import (
     AsyncConsumer,
     AsyncProducer,
     Consumer,
+    NewTopic,
     OffsetAndMetadata,
     Producer,
     TopicPartition,
@@ -33,7 +34,6 @@ from kraftlog.proto.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from kraftlog.sdk.types import NewTopic
 from kraftlog.testing import Cluster, NodeProcess, cluster
 
 pytestmark = pytest.mark.processes
@@ -271,6 +271,30 @@ def test_a_restart_in_the_middle_is_survived_by_both_sides(tmp_path: Path) -> No
             got += take(consumer, 1_500 - len(got), timeout_s=60)
         assert offsets == list(range(1_500))
         assert [r.value for r in got] == [b"%d" % i for i in range(1_500)]
+
+
+def test_a_producer_creates_its_topic_where_the_node_allows_it(node: Cluster, tmp_path: Path) -> None:
+    """auto.create.topics.enable: producers always ask, consumers by their own option, the node decides."""
+    config = {"auto.create.topics.enable": "true", "num.partitions": "2"}
+    with NodeProcess(tmp_path / "node", config=config) as process:
+        servers = process.start()
+        with Consumer(bootstrap_servers=servers, group_id="timid") as consumer:
+            consumer.subscribe(["new"])
+            assert consumer.poll(500) == {}
+        with Admin(bootstrap_servers=servers) as admin:
+            assert admin.list_topics() == []
+        with Producer(bootstrap_servers=servers) as producer:
+            assert producer.send("new", b"x").result(20).offset == 0
+            assert producer.partitions_for("new") == {0, 1}
+        with Consumer(bootstrap_servers=servers, group_id="bold", allow_auto_create_topics=True) as consumer:
+            consumer.subscribe(["newer"])
+            while len(consumer.assignment()) < 2:
+                consumer.poll(100)
+    with (
+        Producer(bootstrap_servers=node.bootstrap_servers, max_block_ms=500) as producer,
+        pytest.raises(UnknownTopicOrPartitionError),
+    ):
+        producer.send("new", b"x").result(20)
 
 
 @pytest.mark.slow
