@@ -372,9 +372,9 @@ class Log(ReadableLog):
         kept, dropped = self._segments[:count], self._segments[count:]
         sealed = set(kept[:-1])
         self._unsynced = deque(entry for entry in self._unsynced if entry[0] in sealed)
+        self._segments = kept
         for segment in reversed(dropped):
             segment.delete_files()
-        self._segments = kept
 
     def _finish_truncation(self, end_offset: int) -> None:
         self._snapshots.remove_above(end_offset)

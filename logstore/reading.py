@@ -1,15 +1,18 @@
 """The reading half of a log: batches by offset, records by time, epochs' ends, aborted transactions."""
 
 import bisect
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from kraftlog.logstore.epochs import LeaderEpochCache
 from kraftlog.logstore.errors import storage_errors
+from kraftlog.logstore.indexes import NO_TIMESTAMP
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
-from kraftlog.logstore.segment import RecordPosition, Segment
+from kraftlog.logstore.segment import RecordPosition, Segment, SegmentGoneError
 from kraftlog.proto.errors import OffsetOutOfRangeError
 
 Segments = tuple[Segment, ...]
+Result = TypeVar("Result")
 
 
 class ReadResult(NamedTuple):
@@ -66,45 +69,51 @@ class ReadableLog:
         shorter than it could be (it does not cross segments). Nothing to read: empty, with where to go on.
         Raises `OffsetOutOfRangeError` for an offset outside of [log_start_offset, log_end_offset], `StorageError`.
         """
-        log_end_offset = self.log_end_offset
-        if not self.log_start_offset <= offset <= log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.name}: offset {offset} is outside of the log, {self.log_start_offset} to {log_end_offset}"
-            )
-        end_offset = min(end_offset, log_end_offset)
-        if offset >= end_offset:
-            return ReadResult(b"", offset)
-        segments = self._segments
-        with storage_errors("read", self.directory):
+
+        def look(segments: Segments, log_end_offset: int) -> ReadResult:
+            if not self.log_start_offset <= offset <= log_end_offset:
+                raise OffsetOutOfRangeError(
+                    f"{self.name}: offset {offset} is outside of the log, {self.log_start_offset} to {log_end_offset}"
+                )
+            end = min(end_offset, log_end_offset)
+            if offset >= end:
+                return ReadResult(b"", offset)
             for number in range(segment_number(segments, offset), len(segments)):
-                is_below_end = number + 1 < len(segments) and segments[number + 1].base_offset <= end_offset
-                limit = None if is_below_end else end_offset
-                found = segments[number].read(offset, max_bytes, limit, at_least_one_batch)
+                is_below_end = number + 1 < len(segments) and segments[number + 1].base_offset <= end
+                found = segments[number].read(offset, max_bytes, None if is_below_end else end, at_least_one_batch)
                 if found is not None:
                     return ReadResult(*found)
                 if not is_below_end:
                     break
-        return ReadResult(b"", end_offset)
+            return ReadResult(b"", end)
+
+        return self._look(look)
 
     def offset_for_time(self, timestamp_ms: int) -> RecordPosition | None:
         """(offset, timestamp, leader epoch) of the first record with a timestamp >= `timestamp_ms`.
 
         Of equal timestamps the lowest offset; None after the last one.
         """
-        start = self.log_start_offset
-        with storage_errors("read", self.directory):
-            for segment in self._segments[segment_number(self._segments, start) :]:
+
+        def look(segments: Segments, _: int) -> RecordPosition | None:
+            start = self.log_start_offset
+            for segment in segments[segment_number(segments, start) :]:
                 found = segment.offset_for_time(timestamp_ms, start)
                 if found is not None:
                     return found
-        return None
+            return None
+
+        return self._look(look)
 
     def max_timestamp(self) -> RecordPosition | None:
         """(offset, timestamp, leader epoch) of the first record with the largest timestamp; None without records."""
-        start = self.log_start_offset
-        with storage_errors("read", self.directory):
-            segments = self._segments[segment_number(self._segments, start) :]
-            largest = max(segment.largest_timestamp_from(start) for segment in segments)
+
+        def look(segments: Segments, _: int) -> int:
+            start = self.log_start_offset
+            looked_at = segments[segment_number(segments, start) :]
+            return max((segment.largest_timestamp_from(start) for segment in looked_at), default=NO_TIMESTAMP)
+
+        largest = self._look(look)
         return self.offset_for_time(largest) if largest >= 0 else None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -118,12 +127,27 @@ class ReadableLog:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with data in [`start_offset`, `end_offset`), by first offset."""
-        found: list[AbortedTransaction] = []
-        with storage_errors("read", self.directory):
-            for segment in self._segments[segment_number(self._segments, start_offset) :]:
+
+        def look(segments: Segments, _: int) -> list[AbortedTransaction]:
+            found: list[AbortedTransaction] = []
+            for segment in segments[segment_number(segments, start_offset) :]:
                 for transaction in segment.indexes.aborted:
                     if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
                         found.append(transaction)
                     if transaction.last_stable_offset >= end_offset:
-                        return sorted(found, key=lambda t: t.first_offset)
-        return sorted(found, key=lambda t: t.first_offset)
+                        return found
+            return found
+
+        return sorted(self._look(look), key=lambda t: t.first_offset)
+
+    def _look(self, look: Callable[[Segments, int], Result]) -> Result:
+        """What `look` finds in the segments below the log's end; anew if one was deleted or replaced meanwhile."""
+        with storage_errors("read", self.directory):
+            while True:
+                log_end_offset = self.log_end_offset  # first: the segments read after it hold everything below
+                segments = self._segments
+                try:
+                    return look(segments, log_end_offset)
+                except SegmentGoneError:
+                    if self._segments is segments:
+                        raise  # the whole log was deleted

@@ -8,6 +8,7 @@ Appends belong to the log's writer; lookups and reads may run in any thread.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import threading
@@ -37,6 +38,10 @@ class TornAppendError(OSError):
     """A write failed and what it left could not be removed: the file must not be written any more."""
 
 
+class SegmentGoneError(OSError):
+    """The segment was deleted or replaced: look anew at which segments the log has."""
+
+
 class Segment:
     """`size_bytes` is the end of the data: what is beyond it in the file is preallocated."""
 
@@ -53,6 +58,7 @@ class Segment:
         "_start_hint",
         "_tail_hint",
         "base_offset",
+        "is_gone",
         "is_sealed",
         "size_bytes",
     )
@@ -64,6 +70,8 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.is_sealed = True
+        self.is_gone = False
+        """Deleted or replaced; only readers that have its files open already can go on with it."""
         self._interval_bytes = index_interval
         self._allocated = size_bytes
         self._file: File | None = None
@@ -92,6 +100,7 @@ class Segment:
         if file is None:
             with self._lock:
                 if self._file is None:
+                    self._check_is_there()
                     self._file = self._fs.open(self.path(layout.LOG_SUFFIX))
                 file = self._file
         return file
@@ -102,6 +111,7 @@ class Segment:
         if indexes is None:
             with self._lock:
                 if self._indexes is None:
+                    self._check_is_there()
                     self._indexes = self._load_indexes()
                 indexes = self._indexes
         return indexes
@@ -277,13 +287,26 @@ class Segment:
         if self.is_sealed:
             self._indexes = None
 
+    def retire(self) -> None:
+        """The log no longer has this segment, its files are about to go: open none of them any more.
+
+        Without it a late reader would open a file that has meanwhile been replaced, with the indexes of the old one.
+        """
+        with self._lock:
+            self.is_gone = True
+        self.close()
+
     def delete_files(self) -> None:
         """Remove every file. Indexes without a log are removed when the log is loaded, so the log goes first."""
-        self.close()
+        self.retire()
         for suffix in (layout.LOG_SUFFIX, *INDEX_SUFFIXES):
             unlink_if_exists(self._fs, self.path(suffix))
 
     # Internals.
+
+    def _check_is_there(self) -> None:
+        if self.is_gone:
+            raise SegmentGoneError(errno.ENOENT, "segment is gone", self.path(layout.LOG_SUFFIX))
 
     def _preallocate(self, needed: int) -> None:
         step = max(_MIN_PREALLOCATION, min(self._allocated, _MAX_PREALLOCATION))
@@ -384,7 +407,7 @@ class Segment:
         """An entry lies. A sealed segment's indexes are made anew; a growing one's are checked at every use anyhow."""
         logger.warning("the indexes of %s lie: %s", self.path(layout.LOG_SUFFIX), reason)
         with self._lock:
-            if self.is_sealed:
+            if self.is_sealed and not self.is_gone:
                 self._indexes = self._rebuilt_indexes()
 
     def _rebuilt_indexes(self) -> SegmentIndexes:

@@ -10,6 +10,7 @@ import pytest
 
 from kraftlog.logstore import DiskFullError, LogConfig
 from kraftlog.logstore.filesystem import File
+from kraftlog.logstore.segment import Segment
 from kraftlog.proto.errors import (
     CorruptRecordError,
     IllegalStateError,
@@ -320,6 +321,29 @@ class TestReading:
         with pytest.raises(OffsetOutOfRangeError, match="ends at 3"):
             log.advance_log_start_offset(4)
         assert log.advance_log_start_offset(3)
+
+    def test_a_segment_that_goes_away_meanwhile_is_looked_for_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A reader in another thread has picked a segment, then the log is truncated and written anew."""
+        _, log = create_log(SMALL)
+        for number in range(10):
+            append(log, f"old {number} {'x' * 100}")
+        read = Segment.read
+
+        def read_late(segment: Segment, *arguments: Any) -> Any:
+            monkeypatch.setattr(Segment, "read", read)
+            log.truncate_fully_and_start_at(0)
+            append(log, "new")
+            return read(segment, *arguments)
+
+        monkeypatch.setattr(Segment, "read", read_late)
+        assert [r.value for r in decode_records(log.read(0, 1000, end_offset=10).records)] == [b"new"]
+
+    def test_a_deleted_log_is_a_storage_error(self) -> None:
+        _, log = create_log(SMALL)
+        append(log, "a")
+        log.delete()
+        with pytest.raises(StorageError, match="No such file"):
+            log.read(0, 1000, end_offset=1)
 
     def test_a_read_error_is_a_storage_error(self) -> None:
         fs = SimFileSystem()
