@@ -7,6 +7,7 @@ import asyncio
 import os
 import random as random_module
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -393,7 +394,7 @@ class Admin:
         """Disconnect. May be repeated."""
         if self._pid == os.getpid() and not self._is_closed:
             self._is_closed = True
-            self._background.run(self._admin.close(), CLOSE_TIMEOUT_S)
+            self._background.run(self._admin.close, CLOSE_TIMEOUT_S)
 
     def create_topics(self, topics: Iterable[NewTopic | str], *, validate_only: bool = False) -> list[CreatedTopic]:
         """See `AsyncAdmin.create_topics`."""
@@ -447,7 +448,7 @@ class Admin:
     def _run(self, call: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
         if self._pid != os.getpid():
             self._set_up()
-        return self._background.run(call(self._admin))
+        return self._background.run(partial(call, self._admin))
 
 
 def group_offset(tp: TopicPartition, committed: OffsetAndMetadata, start: int, end: int) -> GroupOffset:

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kraftlog.proto.errors import IllegalStateError, RequestTimedOutError
 
@@ -38,6 +38,39 @@ class ForkAware(Protocol):
         ...
 
 
+class _Call(Generic[T]):
+    """Work on a loop, asked for by another thread. The coroutine is made on the loop: made by a thread that Ctrl-C then
+    interrupts, it would be dropped without having been awaited."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self.result: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        if self.result.cancelled():
+            return
+        self._task = self._loop.create_task(self._work())
+        self._task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if self.result.cancelled() or task.cancelled():
+            self.result.cancel()
+        elif error is not None:
+            self.result.set_exception(error)
+        else:
+            self.result.set_result(task.result())
+
+    def cancel(self) -> None:
+        """On the loop. Nobody waits any more."""
+        self.result.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+
 class BackgroundLoop:
     """An event loop in a thread. Its methods may be called from any other thread."""
 
@@ -56,29 +89,28 @@ class BackgroundLoop:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon_threadsafe(callback, *args)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine on the loop and wait for it, in slices, so that Ctrl-C gets through.
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
+        """Call `work` on the loop and wait for its coroutine, in slices, so that Ctrl-C gets through at any moment.
 
         `timeout_s` is a last resort for work that bounds itself: then it is cancelled and `RequestTimedOutError` raised.
         """
         if self.is_own_thread():
-            work.close()
             raise IllegalStateError("a blocking call inside of a callback of the event loop would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        call = _Call(self.loop, work)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             while True:
                 slice_s = WAIT_SLICE_S if deadline is None else min(WAIT_SLICE_S, deadline - time.monotonic())
                 try:
-                    return future.result(max(0.0, slice_s))
+                    return call.result.result(max(0.0, slice_s))
                 except concurrent.futures.TimeoutError:
-                    if future.done():
+                    if call.result.done():
                         raise
                     if slice_s <= 0:
                         raise RequestTimedOutError(f"no result within {timeout_s} s") from None
         finally:
-            if not future.done():
-                future.cancel()
+            if not call.result.done():
+                self.loop.call_soon_threadsafe(call.cancel)
 
     def stop(self) -> None:
         """End the thread. Tasks get a moment to end by themselves (gRPC's do after a cancel), then they are cancelled."""

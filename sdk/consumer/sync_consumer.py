@@ -8,6 +8,7 @@ import random as random_module
 import re
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
@@ -119,7 +120,7 @@ class Consumer:
 
     def unsubscribe(self) -> None:
         """Give up topics or partitions; leaves the group."""
-        self._run(self._core.unsubscribe())
+        self._run(self._core.unsubscribe)
 
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to."""
@@ -169,7 +170,7 @@ class Consumer:
 
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record for the application."""
-        return self._run(self._core.position(partition, self.config.default_api_timeout_ms))
+        return self._run(lambda: self._core.position(partition, self.config.default_api_timeout_ms))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on from `offset`. What is buffered of the partition is dropped."""
@@ -199,17 +200,17 @@ class Consumer:
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return self._run(self._core.list_offsets(partitions, EARLIEST, self.config.default_api_timeout_ms))
+        return self._run(lambda: self._core.list_offsets(partitions, EARLIEST, self.config.default_api_timeout_ms))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last record of each partition; with read_committed, after the last stable one."""
-        return self._run(self._core.list_offsets(partitions, LATEST, self.config.default_api_timeout_ms))
+        return self._run(lambda: self._core.list_offsets(partitions, LATEST, self.config.default_api_timeout_ms))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each timestamp in milliseconds; None if there is none."""
-        return self._run(self._core.offsets_for_times(timestamps, self.config.default_api_timeout_ms))
+        return self._run(lambda: self._core.offsets_for_times(timestamps, self.config.default_api_timeout_ms))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch."""
@@ -227,7 +228,7 @@ class Consumer:
         Raises `CommitFailedError` if the partitions went to other members, `RebalanceInProgressError` (poll, then
         commit again), or the last reason after default_api_timeout_ms.
         """
-        self._run(self._core.commit(offsets, self.config.default_api_timeout_ms))
+        self._run(lambda: self._core.commit(offsets, self.config.default_api_timeout_ms))
 
     def commit_async(
         self,
@@ -243,7 +244,7 @@ class Consumer:
 
     def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed offset of a partition; None: nothing committed."""
-        found = self._run(self._core.committed([partition], self.config.default_api_timeout_ms))
+        found = self._run(lambda: self._core.committed([partition], self.config.default_api_timeout_ms))
         offset = found.get(TopicPartition(*partition))
         return None if offset is None else offset.offset
 
@@ -260,7 +261,7 @@ class Consumer:
             call.method(call.partitions)
         limit_ms = CLOSE_TIMEOUT_MS if timeout is None else timeout * 1000
         try:
-            self._background.run(self._core.close(limit_ms), limit_ms / 1000 + CLOSE_GRACE_S)
+            self._background.run(lambda: self._core.close(limit_ms), limit_ms / 1000 + CLOSE_GRACE_S)
         except RequestTimedOutError:
             log.warning("close of a consumer: not done within %.0f ms, dropped", limit_ms)
 
@@ -283,14 +284,14 @@ class Consumer:
         core = self._core
         self._return_credit(least_bytes=0)
         deadline_ms = self._clock.monotonic_ms() + (FOREVER_MS if timeout_ms is None else timeout_ms)
-        step = self._first_step(take, deadline_ms)
+        step = self._first_step
         try:
             while True:
-                taken, call = self._run(step)
+                taken, call = self._run(partial(step, take, deadline_ms))
                 if call is None:
                     return taken or []
                 _make(call)
-                step = core.next_step(take, deadline_ms)
+                step = core.next_step
         finally:
             self._background.call_soon(core.end_poll)
 
@@ -321,11 +322,10 @@ class Consumer:
         async def run() -> None:
             step()
 
-        self._run(run())
+        self._run(run)
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._pid != os.getpid():
-            work.close()
             raise IllegalStateError("this consumer was made before fork(): make a new one in the child process")
         return self._background.run(work)
 

@@ -272,7 +272,7 @@ class Producer:
         self._intake.check_open()
         if topic not in self._intake.topics:
             check_topic_name(topic)
-            self._intake.on_topic(self._background.run(self._find_topic(topic, timeout_ms)))
+            self._intake.on_topic(self._background.run(partial(self._find_topic, topic, timeout_ms)))
             self._intake.check_open()
 
     async def _find_topic(self, topic: str, timeout_ms: float) -> TopicMetadata:
@@ -302,7 +302,7 @@ class Producer:
         _open_producers.discard(self)
         if not self._background.is_own_thread():
             try:
-                self._background.run(self._disconnect(), STOP_TIMEOUT_S)
+                self._background.run(self._disconnect, STOP_TIMEOUT_S)
             except RequestTimedOutError as error:
                 log.warning("close of a producer: the connections did not close: %s", error)
         self._intake.fail_rest(ClientClosedError("not acknowledged when the producer was closed"))

@@ -1,5 +1,6 @@
 """The synchronous clients on their background loop, against a cluster in memory on real time."""
 
+import asyncio
 import logging
 import random
 import subprocess
@@ -23,7 +24,7 @@ from kraftlog.proto.errors import (
     UnknownTopicOrPartitionError,
 )
 from kraftlog.sdk.admin import Admin
-from kraftlog.sdk.background import background_loop
+from kraftlog.sdk.background import BackgroundLoop, background_loop
 from kraftlog.sdk.consumer import Consumer, ConsumerRebalanceListener
 from kraftlog.sdk.producer import Producer
 from kraftlog.sdk.types import NewTopic, TopicPartition
@@ -252,12 +253,43 @@ def test_slow_callbacks_slow_the_sends_and_not_the_heartbeats() -> None:
         with pytest.raises(BufferExhaustedError):
             fill()
         assert sent < 100
-        background_loop().run(_nothing(), 1)  # the loop is free
+        background_loop().run(_nothing, 1)  # the loop is free
         gate.set()
 
 
 async def _nothing() -> None:
     return None
+
+
+def test_ctrl_c_before_the_loop_has_the_work_drops_no_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be reported as never awaited, at the end of a command that the user has stopped."""
+    background = BackgroundLoop()
+    made: list[object] = []
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(background.loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            background.run(lambda: made.append(1) or _nothing())
+    assert made == []
+    background.stop()
+
+
+def test_work_that_nobody_waits_for_is_cancelled() -> None:
+    cancelled = threading.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(RequestTimedOutError):
+        background_loop().run(endless, 0.01)
+    assert cancelled.wait(10)
 
 
 def test_unread_failures_come_out_of_close_but_do_not_hide_the_real_error(caplog: pytest.LogCaptureFixture) -> None:
