@@ -30,8 +30,9 @@ from kraftlog.logstore.errors import is_disk_full, storage_error, storage_errors
 from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import LEADER_EPOCH_FILE
+from kraftlog.logstore.observer import SILENT, LogObserver, Recovery
 from kraftlog.logstore.reading import ReadableLog, segment_number
-from kraftlog.logstore.recovery import load_log
+from kraftlog.logstore.recovery import LoadedLog, load_log
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
 from kraftlog.logstore.segment import Segment, TornAppendError
 from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, OffsetOutOfRangeError, StorageError
@@ -83,6 +84,7 @@ class Log(ReadableLog):
         log_start_offset: int = 0,
         is_clean: bool = False,
         recovery_points: RecoveryPoints | None = None,
+        observer: LogObserver = SILENT,
     ) -> None:
         """Load the log of an existing directory (an empty one gives an empty log) and recover it unless `is_clean`.
 
@@ -95,9 +97,11 @@ class Log(ReadableLog):
         self.failure: StorageError | None = None
         self._fs = fs
         self._recovery_points = recovery_points
+        self._observer = observer
         self._flush_lock = threading.Lock()
         """Held by a running flush, and by what changes files that a flush may be syncing."""
         self._is_closed = False
+        began = observer.seconds()
         with storage_errors("load", directory):
             loaded = load_log(
                 fs,
@@ -124,12 +128,20 @@ class Log(ReadableLog):
         self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
         self.flushed_end_offset = self.log_end_offset
         self._recorded_end = recovery_point
+        self._make_sound(loaded)
+        if loaded.was_recovered:
+            seconds = observer.seconds() - began
+            recovery = Recovery(seconds, loaded.checked_bytes, loaded.cut_bytes, self.damage is not None)
+            observer.on_recovery(topic, partition, recovery)
+
+    def _make_sound(self, loaded: LoadedLog) -> None:
+        """Sync what recovery changed."""
         if self.damage is not None:
             return
         if self.log_end_offset < self.log_start_offset:
             self.truncate_fully_and_start_at(self.log_start_offset)
         elif loaded.needs_sync or self._unsynced:
-            self.flushed_end_offset = min(recovery_point, self.log_end_offset)
+            self.flushed_end_offset = min(self._recorded_end, self.log_end_offset)
             self.flush()
 
     @property
@@ -238,6 +250,9 @@ class Log(ReadableLog):
                 if aborted is not None:
                     segment.indexes.aborted.append(aborted)
         self.log_end_offset = placement.last_offset + 1
+        self._observer.on_append(
+            self.topic, self.partition, len(placement.batches), placement.record_count, placement.size_bytes
+        )
 
     def _segment_for(self, placement: Placement, now_ms: int) -> Segment:
         """The growing segment, after a roll if these batches do not belong in it."""
@@ -290,6 +305,7 @@ class Log(ReadableLog):
         )  # before the segments change: a flush that sees the new one sees this
         self._segments = (*self._segments, segment)
         self._snapshots.retain({s.base_offset for s in self._segments})
+        self._observer.on_roll(self.topic, self.partition, base_offset)
 
     def _jump_to(self, offset: int) -> None:
         """Let the log go on at an offset beyond its end, in a segment of its own.
@@ -397,11 +413,15 @@ class Log(ReadableLog):
             if self.failure is not None or self._is_closed:
                 raise self.failure or StorageError(f"{self.name} is closed")
             target = self.log_end_offset  # read first: whatever is appended from here on waits for the next flush
-            if target > self.flushed_end_offset or self._unsynced:
+            flushed = self.flushed_end_offset
+            if target > flushed or self._unsynced:
+                began = self._observer.seconds()
                 try:
                     self._sync_up_to(target)
                 except OSError as e:
                     raise self._failed("sync", self.directory, e) from e
+                seconds = self._observer.seconds() - began
+                self._observer.on_flush(self.topic, self.partition, seconds, self.flushed_end_offset - flushed)
             return self.flushed_end_offset
 
     def _sync_up_to(self, target: int) -> None:

@@ -35,6 +35,7 @@ from kraftlog.logstore.filesystem import (
     unlink_if_exists,
 )
 from kraftlog.logstore.log import Log
+from kraftlog.logstore.observer import SILENT, LogObserver, LogSizes
 from kraftlog.proto.errors import (
     InconsistentClusterIdError,
     LogDirNotFoundError,
@@ -86,7 +87,15 @@ def _check_identity(meta: Mapping[str, str], path: str, cluster_id: str, node_id
 class LogDir:
     """`open` makes one; `close` must be called. `logs` has damaged logs too (`Log.damage`)."""
 
-    def __init__(self, path: str, fs: FileSystem, lock: Lock, meta: Mapping[str, str], config_for: ConfigFor) -> None:
+    def __init__(
+        self,
+        path: str,
+        fs: FileSystem,
+        lock: Lock,
+        meta: Mapping[str, str],
+        config_for: ConfigFor,
+        observer: LogObserver,
+    ) -> None:
         self.path = path
         self.cluster_id = meta["cluster.id"]
         self.node_id = int(meta["node.id"])
@@ -96,6 +105,7 @@ class LogDir:
         self._fs = fs
         self._lock = lock
         self._config_for = config_for
+        self._observer = observer
         self._logs: dict[TopicPartitionKey, Log] = {}
         self._topic_ids: dict[TopicPartitionKey, bytes] = {}
         self._checkpoint_lock = threading.Lock()
@@ -115,6 +125,7 @@ class LogDir:
         now_ms: int,
         config: LogConfig | ConfigFor | None = None,
         on_progress: Callable[[int, int], None] | None = None,
+        observer: LogObserver = SILENT,
     ) -> "LogDir":
         """Take the directory and load its logs, recovering them after an unclean stop.
 
@@ -132,7 +143,7 @@ class LogDir:
                         f"{path} is not a log dir of kraftlog (no {layout.META_PROPERTIES_FILE}): run kraftctl storage format"
                     )
                 _check_identity(meta, path, cluster_id, node_id)
-                log_dir = cls(path, fs, lock, meta, config_for)
+                log_dir = cls(path, fs, lock, meta, config_for, observer)
                 log_dir._load(now_ms, on_progress)
             except BaseException:
                 lock.release()
@@ -147,6 +158,11 @@ class LogDir:
     def topic_id(self, topic: str, partition: int) -> bytes:
         """The id in the log's `partition.metadata`; 16 zero bytes if it has none."""
         return self._topic_ids.get((topic, partition), NO_TOPIC_ID)
+
+    def sizes(self) -> LogSizes:
+        """What is in the directory, by what the logs know: reads no file. Safe from any thread."""
+        logs = list(self._logs.values())
+        return LogSizes(len(logs), sum(log.segment_count for log in logs), sum(log.size_bytes for log in logs))
 
     # Logs.
 
@@ -287,6 +303,7 @@ class LogDir:
             log_start_offset=self._log_start_offsets.get(key, 0),
             is_clean=is_clean,
             recovery_points=self,
+            observer=self._observer,
         )
 
     def _forget(self, key: TopicPartitionKey) -> None:

@@ -59,6 +59,10 @@ class ReadableLog:
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
     def segment_base_offsets(self) -> list[int]:
         return [segment.base_offset for segment in self._segments]
 

@@ -59,6 +59,11 @@ class LoadedLog:
     """Sealed segments that recovery went through: to be synced before the next one counts as flushed."""
     needs_sync: bool = False
     """Recovery changed files, or found data beyond the recovery point."""
+    was_recovered: bool = False
+    """The files were not taken as they are, but checked from the recovery point on."""
+    checked_bytes: int = 0
+    cut_bytes: int = 0
+    """See `observer.Recovery`."""
     damage: CorruptRecordError | None = None
 
 
@@ -180,6 +185,7 @@ class _Recovery:
 
     def run(self) -> None:
         loaded = self._loaded
+        loaded.was_recovered = True
         # The segment that holds the last synced record: its data are safe, but it may have been sealed after that.
         first = max((n for n, s in enumerate(loaded.segments) if s.base_offset < self._recovery_point), default=0)
         start_offset = self._end_offset = loaded.segments[first].base_offset
@@ -213,6 +219,7 @@ class _Recovery:
         """Check one segment and make its indexes; False if it is damaged."""
         loaded, size, end_position = self._loaded, segment.size_bytes, 0
         highest_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        loaded.checked_bytes += size
         segment.grow_from_scratch()
         for position, header, batch in scan_batches(segment.file, 0, size):
             if not self._end_offset <= header.base_offset <= header.last_offset <= highest_offset:
@@ -240,6 +247,7 @@ class _Recovery:
                 position,
                 self._end_offset,
             )
+            self._loaded.cut_bytes += size - position
         segment.cut_file(position)
         self._loaded.needs_sync = True
         return True
@@ -252,6 +260,7 @@ class _Recovery:
                 segment.path(LOG_SUFFIX),
                 self._end_offset,
             )
+            self._loaded.cut_bytes += segment.size_bytes
             segment.delete_files()
         del self._loaded.segments[number:]
         self._loaded.needs_sync = True
