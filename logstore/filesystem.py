@@ -79,6 +79,10 @@ class FileSystem(Protocol):
         """Length of the file (0 or more for a directory); None if there is nothing of that name."""
         ...
 
+    def modified_ms(self, path: str) -> int | None:
+        """When the file's content last changed, in wall-clock ms since 1970; None if there is nothing of that name."""
+        ...
+
     def listdir(self, path: str) -> list[str]:
         """Sorted names. `NotADirectoryError` for a file."""
         ...
@@ -273,6 +277,12 @@ class RealFileSystem:
     def size(self, path: str) -> int | None:
         try:
             return os.stat(path).st_size
+        except FileNotFoundError:
+            return None
+
+    def modified_ms(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
         except FileNotFoundError:
             return None
 

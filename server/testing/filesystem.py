@@ -51,9 +51,11 @@ class _Resize:
 class _Inode:
     """A file's content as processes see it, as the disk has it, and the operations between the two."""
 
-    __slots__ = ("durable", "pending", "volatile")
+    __slots__ = ("durable", "modified_ms", "pending", "volatile")
 
     def __init__(self) -> None:
+        self.modified_ms = 0
+        """Survives crashes: how much of it a power loss may take back tests nothing."""
         self.volatile = bytearray()
         self.durable = bytearray()
         self.pending: list[_Write | _Resize] = []
@@ -161,6 +163,8 @@ class SimFileSystem:
     records_operations: bool = False
     on_power_loss: Callable[[], None] | None = None
     """Told when `stop_after` has come to its end, just before `SimulatedPowerLoss` is raised."""
+    wall_ms: Callable[[], int] = lambda: 0
+    """The clock that stamps files."""
 
     _root: _Directory = field(default_factory=_Directory)
     _locks: set[str] = field(default_factory=set)
@@ -181,6 +185,7 @@ class SimFileSystem:
                     raise FileNotFoundError(errno.ENOENT, "no such file", path)
                 self._step("create", path)
                 node = _Inode()
+                node.modified_ms = self.wall_ms()
                 directory.change(name, node)
             if isinstance(node, _Directory):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
@@ -193,6 +198,11 @@ class SimFileSystem:
         with self._mutex:
             node = self._find(path)
             return None if node is None else len(node.volatile) if isinstance(node, _Inode) else 0
+
+    def modified_ms(self, path: str) -> int | None:
+        with self._mutex:
+            node = self._find(path)
+            return None if node is None else node.modified_ms if isinstance(node, _Inode) else 0
 
     def listdir(self, path: str) -> list[str]:
         with self._mutex:
@@ -425,6 +435,7 @@ class _SimFile:
     def _apply(self, operation: _Write | _Resize) -> None:
         before = len(self._node.volatile)
         self._node.apply(operation)
+        self._node.modified_ms = self._fs.wall_ms()
         self._fs._used += len(self._node.volatile) - before
 
     def size(self) -> int:

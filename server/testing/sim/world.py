@@ -118,6 +118,7 @@ class World:
         self.network.taps.append(self._trace_message)
         self.network.taps.append(WireChecks(self.history, self.durable, self.durable_offsets, is_user_topic))
         self.clock = SimClock(self.loop)
+        self.fs.wall_ms = self.clock.wall_ms
         self.counters = Counters()
         self.address = NODE_ADDRESS
         self._node_config = dict(node_config)

@@ -5,7 +5,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -150,6 +150,13 @@ class TestEveryFileSystem:
 
 
 class TestRealFileSystem:
+    def test_the_time_of_the_last_change_is_the_files_own(self, tmp_path: Path) -> None:
+        fs, path = RealFileSystem(), str(tmp_path / "f")
+        assert fs.modified_ms(path) is None
+        fs.open(path, create=True).close()
+        os.utime(path, (7.5, 5.25))
+        assert fs.modified_ms(path) == 5250
+
     @pytest.mark.slow
     def test_a_second_process_does_not_get_the_lock(self, tmp_path: Path) -> None:
         lock = RealFileSystem().lock(str(tmp_path / ".lock"))
@@ -206,6 +213,31 @@ class TestSimFileSystem:
         torn = {b"synced " + b"unsynced"[:size] for size in range(9)}
         unwritten = {b"synced " + bytes(8)}  # its length is there, its bytes are not
         assert seen == torn | unwritten
+
+    def test_changes_are_stamped_with_the_clock(self) -> None:
+        """A write, a cut, a preallocation; not a read, a sync, a rename or a crash."""
+        now = [1]
+        fs = SimFileSystem(wall_ms=lambda: now[0])
+        assert fs.modified_ms("/f") is None
+        file = fs.open("/f", create=True)
+        assert fs.modified_ms("/f") == 1
+        changes: list[Callable[[], None]] = [
+            lambda: file.pwritev([b"abc"], 0),
+            lambda: file.truncate(1),
+            lambda: file.preallocate(1, 8),
+        ]
+        for change in changes:
+            now[0] += 1
+            change()
+            assert fs.modified_ms("/f") == now[0]
+        changed, now[0] = now[0], 100
+        file.pread(1, 0)
+        file.fdatasync()
+        fs.rename("/f", "/g")
+        fs.fsync_dir("/")
+        fs.crash(random.Random(1))
+        fs.open("/g", create=True)
+        assert fs.modified_ms("/g") == changed
 
     def test_a_kill_loses_nothing_but_handles_and_locks(self) -> None:
         fs = self._written()
