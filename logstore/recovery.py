@@ -81,7 +81,7 @@ def load_log(
     loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
     _load_epochs(loaded, fs, directory)
     if not (is_clean and _load_clean(loaded, required_end)):
-        _Recovery(loaded, directory, recovery_point, required_end).run()
+        _Recovery(loaded, fs, directory, recovery_point, required_end).run()
     snapshots.retain({segment.base_offset for segment in loaded.segments})
     return loaded
 
@@ -176,8 +176,11 @@ def _damage(segment: Segment, position: int, offset: int, directory: str, reason
 class _Recovery:
     """One pass over the segments from the recovery point on. Invariant: `_end_offset` is where the valid log ends."""
 
-    def __init__(self, loaded: LoadedLog, directory: str, recovery_point: int, required_end: int) -> None:
+    def __init__(
+        self, loaded: LoadedLog, fs: FileSystem, directory: str, recovery_point: int, required_end: int
+    ) -> None:
         self._loaded = loaded
+        self._fs = fs
         self._directory = directory
         self._recovery_point = recovery_point
         self._required_end = required_end
@@ -253,7 +256,10 @@ class _Recovery:
         return True
 
     def _drop_from(self, number: int) -> None:
-        """Remove segments that continue something lost: nobody was told that they are safe (see the module)."""
+        """Remove segments that continue something lost: nobody was told that they are safe (see the module).
+
+        For good: a segment that another crash brought back might continue what is appended from now on.
+        """
         for segment in reversed(self._loaded.segments[number:]):
             logger.warning(
                 "%s: removed, because the log ends at offset %d and the records in between were never synced",
@@ -262,6 +268,7 @@ class _Recovery:
             )
             self._loaded.cut_bytes += segment.size_bytes
             segment.delete_files()
+        self._fs.fsync_dir(self._directory)
         del self._loaded.segments[number:]
         self._loaded.needs_sync = True
 

@@ -10,7 +10,7 @@ class SimClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, wall_ms: int = EPOCH_MS) -> None:
         self._loop = loop
-        self._offset_ms = wall_ms - loop.time() * 1000
+        self._offset_ms = self._true_offset_ms = wall_ms - loop.time() * 1000
 
     def wall_ms(self) -> int:
         return int(self._loop.time() * 1000 + self._offset_ms)
@@ -21,6 +21,10 @@ class SimClock:
     def jump(self, milliseconds: float) -> None:
         """Move the wall clock, forward or back; monotonic time is not touched."""
         self._offset_ms += milliseconds
+
+    def be_off_by(self, milliseconds: float) -> None:
+        """Let the wall clock differ by so much from one that has never been moved."""
+        self._offset_ms = self._true_offset_ms + milliseconds
 
     def set_wall_ms(self, wall_ms: int) -> None:
         """Set the wall clock."""

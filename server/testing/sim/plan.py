@@ -27,7 +27,8 @@ class Fault(StrEnum):
     PARTITION_ONE_WAY = "partition-one-way"
     """The node's answers do not reach one client for `duration_ms`."""
     CLOCK_JUMP = "clock-jump"
-    """The node's wall clock jumps by `amount` milliseconds."""
+    """The node's wall clock jumps, to be off by `amount` milliseconds. Jumps do not add up: beyond
+    message.timestamp.after.max.ms every record would be refused."""
     SLOW_DISK = "slow-disk"
     """All blocking work of the node takes `amount` times as long for `duration_ms`."""
     CONSUMER_LEAVES = "consumer-leaves"

@@ -247,7 +247,7 @@ class _Run:
                 world.slow_disk(planned.amount)
                 world.loop.call_later(planned.duration_ms / 1000, world.slow_disk, 1.0)
             case Fault.CLOCK_JUMP:
-                world.clock.jump(planned.amount)
+                world.clock.be_off_by(planned.amount)
             case Fault.CONSUMER_LEAVES:
                 self._readers.pop(planned.client % len(self._readers)).is_leaving = True
                 self._add_reader()

@@ -42,6 +42,13 @@ def overwrite(fs: SimFileSystem, path: str, position: int, data: bytes) -> None:
     fs.open(path).pwritev([data], position)
 
 
+class KeepNothing(random.Random):
+    """Of a power loss that takes all that was not synced."""
+
+    def randrange(self, *_: int) -> int:
+        return 0
+
+
 def numbers(log: Log) -> str:
     return b"".join(values_of(log)).decode()
 
@@ -77,6 +84,18 @@ class TestTornTails:
         fs = written(3)
         overwrite(fs, FIRST, 3 * BATCH_BYTES, random.Random(5).randbytes(3000))
         assert numbers(reopen(fs, SMALL)) == "012"
+
+    def test_a_removed_segment_does_not_come_back_with_the_next_crash(self) -> None:
+        """It would continue the log again once that has grown to the segment's first offset (found by random runs)."""
+        fs = written(12)
+        fs.fsync_dir("/data/t-0")
+        for name in fs.listdir("/data/t-0"):
+            if name.endswith(LOG_SUFFIX):
+                fs.open(f"/data/t-0/{name}").fdatasync()
+        overwrite(fs, FIRST, 0, bytes(fs.size(FIRST) or 0))
+        assert numbers(reopen(fs, SMALL)) == ""
+        fs.crash(KeepNothing())
+        assert [name for name in fs.listdir("/data/t-0") if name.endswith(LOG_SUFFIX)] == [FIRST.rpartition("/")[2]]
 
     def test_segments_after_a_torn_one_are_removed(self) -> None:
         """They continue what is lost; none of their records was ever reported as flushed."""
