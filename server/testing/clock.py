@@ -18,12 +18,8 @@ class SimClock:
     def monotonic_ms(self) -> float:
         return self._loop.time() * 1000
 
-    def jump(self, milliseconds: float) -> None:
-        """Move the wall clock, forward or back; monotonic time is not touched."""
-        self._offset_ms += milliseconds
-
     def be_off_by(self, milliseconds: float) -> None:
-        """Let the wall clock differ by so much from one that has never been moved."""
+        """Move the wall clock to differ by so much from one that was never moved; monotonic time is not touched."""
         self._offset_ms = self._true_offset_ms + milliseconds
 
     def set_wall_ms(self, wall_ms: int) -> None:
