@@ -16,6 +16,8 @@ from kraftlog.proto.records.format import LENGTH_OFFSET, MAGIC, MAGIC_OFFSET
 _CHUNK_BYTES = 1 << 20  # one read of a scan; a larger batch is read whole
 _HEADER_CHUNK_BYTES = 1 << 16  # one read of a header walk; batches are skipped, not read
 _SEEK_CHUNK_BYTES = 1 << 13  # one read of a search: an index interval and a header
+_SECTOR_BYTES = 512  # the least that a disk writes as a whole
+_OFFSET_BYTES = 8  # of the base offset, with which a batch starts
 _LOG_OVERHEAD = 12  # base offset and batch length, which batch length does not count
 _MIN_BATCH_LENGTH = HEADER_BYTES - _LOG_OVERHEAD
 _OFFSETS = struct.Struct(">qi11xi")  # base offset, batch length, last offset delta
@@ -116,6 +118,40 @@ def is_zero(file: File, position: int, end: int) -> bool:
             return False
         position += len(chunk)
     return True
+
+
+def find_unwritten_sector(file: File, position: int, end: int, base_offset: int) -> int | None:
+    """Where the first sector is that was never written, of those that hold the invalid batch at `position`.
+
+    None if there is none: then the batch is not one of which a power loss kept only some pages. `end` is where the next
+    valid batch starts, `base_offset` the least that the batch can have. A sector that was never written is zero from
+    where the data before the batch end, or as a whole; so is no sector of a batch, but for values of many zeros.
+    """
+    if starts_in_unwritten_sector(file, position, base_offset):
+        return position
+    header = unpack_header(file.pread(HEADER_BYTES, position))
+    if header is not None and header.base_offset >= base_offset:
+        end = min(end, position + header.size_bytes)  # what follows it is no part of it
+    for sector in range(_next_sector(position), end, _SECTOR_BYTES):
+        if is_zero(file, sector, min(sector + _SECTOR_BYTES, file.size())):
+            return sector
+    return None
+
+
+def starts_in_unwritten_sector(file: File, position: int, base_offset: int | None = None) -> bool:
+    """Whether the sector in which a batch should start was never written from there on.
+
+    `base_offset`: the least that it can have. None: the offset at `position` is known to be wrong.
+    """
+    size = _next_sector(position) - position
+    if file.pread(size, position).strip(b"\0"):
+        return False
+    # Fewer bytes may be zero by nature: those of a small base offset. A batch length is never zero.
+    return size >= _LOG_OVERHEAD or base_offset is None or base_offset >> 8 * max(_OFFSET_BYTES - size, 0) > 0
+
+
+def _next_sector(position: int) -> int:
+    return position - position % _SECTOR_BYTES + _SECTOR_BYTES
 
 
 def find_valid_batch(file: File, position: int, end: int, min_base_offset: int) -> int | None:

@@ -206,7 +206,10 @@ class LogDir:
     # Checkpoints.
 
     def checkpoint(self) -> None:
-        """Record flushed ends and log start offsets, as they are now. Raises `StorageError`."""
+        """Record flushed ends and log start offsets, as they are now; nothing is written if they are recorded already.
+
+        Raises `StorageError`.
+        """
         with storage_errors("write checkpoints in", self.path):
             self.advance()
             with self._checkpoint_lock:
@@ -222,11 +225,9 @@ class LogDir:
         key = (log.topic, log.partition)
         with self._checkpoint_lock:
             if self._recovery_points.get(key, 0) > log.flushed_end_offset:
-                self._recovery_points[key] = log.flushed_end_offset
-                self._write_recovery_points()
+                self._write_recovery_points({key: log.flushed_end_offset})
             if self._log_start_offsets.get(key, 0) > log.log_start_offset:
-                self._log_start_offsets[key] = log.log_start_offset
-                self._write_log_start_offsets()
+                self._write_log_start_offsets({key: log.log_start_offset})
 
     def high_watermarks(self) -> dict[TopicPartitionKey, int]:
         """As last written by `checkpoint_high_watermarks`; {} if the file is missing or damaged."""
@@ -309,27 +310,33 @@ class LogDir:
     def _forget(self, key: TopicPartitionKey) -> None:
         """See to it that no checkpoint speaks of an earlier log of that name."""
         with self._checkpoint_lock:
-            if self._recovery_points.pop(key, 0):
+            if key in self._recovery_points:
                 self._write_recovery_points()
-            if self._log_start_offsets.pop(key, 0):
+            if key in self._log_start_offsets:
                 self._write_log_start_offsets()
 
-    def _write_recovery_points(self) -> None:
-        """Caller holds the checkpoint lock, and read the offsets only then: a retreat in between must not be undone."""
-        points = dict(self._recovery_points) if self._is_loading else {}
-        points |= {key: log.recovery_point for key, log in list(self._logs.items())}
-        write_offset_checkpoint(self._fs, self._file(layout.RECOVERY_POINT_FILE), points)
-        self._recovery_points = points
+    def _write_recovery_points(self, changed: Mapping[TopicPartitionKey, int] = MappingProxyType({})) -> None:
+        """Caller holds the checkpoint lock, and reads the offsets only then: a retreat in between must not be undone.
 
-    def _write_log_start_offsets(self) -> None:
-        starts = dict(self._log_start_offsets) if self._is_loading else {}
+        `changed`: offsets of logs that are being loaded.
+        """
+        points = {**self._recovery_points, **changed} if self._is_loading else {}
+        points |= {key: log.recovery_point for key, log in list(self._logs.items())}
+        if points != self._recovery_points:
+            write_offset_checkpoint(self._fs, self._file(layout.RECOVERY_POINT_FILE), points)
+            self._recovery_points = points
+
+    def _write_log_start_offsets(self, changed: Mapping[TopicPartitionKey, int] = MappingProxyType({})) -> None:
+        """As `_write_recovery_points`."""
+        starts = {**self._log_start_offsets, **changed} if self._is_loading else {}
         for key, log in list(self._logs.items()):
             if log.log_start_offset > log.segment_base_offsets[0]:
                 starts[key] = log.log_start_offset
             else:
                 starts.pop(key, None)
-        write_offset_checkpoint(self._fs, self._file(layout.LOG_START_OFFSET_FILE), starts)
-        self._log_start_offsets = starts
+        if starts != self._log_start_offsets:
+            write_offset_checkpoint(self._fs, self._file(layout.LOG_START_OFFSET_FILE), starts)
+            self._log_start_offsets = starts
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -9,7 +9,12 @@ or half a batch, and later segments may exist without it. That is cut, and the l
 *damage*, never cut silently, if
 
 - records below the recovery point (the recorded flushed end) are invalid or missing, or
-- a valid batch follows it in its file.
+- a valid batch follows it in its file, and each of its own sectors was written: the system may write the pages of what
+  was not synced in any order, so that a later batch reaches the disk without an earlier one. What tells the two apart
+  is a sector of nothing but zeros, which is how preallocated space reads (`find_unwritten_sector`).
+
+A batch that was synced but not yet recorded as flushed, and then lost a whole sector to zeros, is taken for a torn one;
+so recovery points are recorded often (`log.flush.offset.checkpoint.interval.ms`).
 
 Why a later segment after a torn one is no damage: `Log.flush` syncs a sealed segment and records the flushed end before
 it reports anything of the next segment as flushed. So beyond the recorded flushed end, nothing in a later segment has
@@ -22,7 +27,13 @@ import logging
 import os
 from dataclasses import dataclass, field
 
-from kraftlog.logstore.batches import find_valid_batch, is_zero, scan_batches
+from kraftlog.logstore.batches import (
+    find_unwritten_sector,
+    find_valid_batch,
+    is_zero,
+    scan_batches,
+    starts_in_unwritten_sector,
+)
 from kraftlog.logstore.checkpoints import read_epoch_checkpoint
 from kraftlog.logstore.epochs import EpochEntries, LeaderEpochCache
 from kraftlog.logstore.filesystem import TEMPORARY_SUFFIX, FileSystem, unlink_if_exists
@@ -40,6 +51,7 @@ from kraftlog.logstore.replay import apply_to_producers, replay_producers
 from kraftlog.logstore.segment import Segment
 from kraftlog.logstore.snapshot_store import SnapshotStore
 from kraftlog.proto.errors import CorruptRecordError
+from kraftlog.proto.records import BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -224,9 +236,11 @@ class _Recovery:
         highest_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         loaded.checked_bytes += size
         segment.grow_from_scratch()
+        misplaced: BatchHeader | None = None
         for position, header, batch in scan_batches(segment.file, 0, size):
             if not self._end_offset <= header.base_offset <= header.last_offset <= highest_offset:
-                return self._mark_damaged(segment, position, f"one with offset {header.base_offset} is there")
+                misplaced = header
+                break
             segment.note_batch(position, header, header.last_offset)
             aborted = apply_to_producers(loaded.producers, header, header.base_offset, batch)
             if aborted is not None:
@@ -234,15 +248,35 @@ class _Recovery:
             loaded.epochs.assign(header.leader_epoch, header.base_offset)
             self._end_offset = header.next_offset
             end_position = position + header.size_bytes
-        return end_position == size or self._cut_tail(segment, end_position, size)
+        if end_position == size:
+            return True
+        reason = self._find_damage(segment, end_position, size, misplaced)
+        if reason is not None:
+            return self._mark_damaged(segment, end_position, reason)
+        self._cut_tail(segment, end_position, size)
+        return True
 
-    def _cut_tail(self, segment: Segment, position: int, size: int) -> bool:
-        if self._end_offset < self._required_end:
-            return self._mark_damaged(segment, position, f"offsets up to {self._required_end} were synced")
+    def _find_damage(self, segment: Segment, position: int, size: int, misplaced: BatchHeader | None) -> str | None:
+        """Why what is at `position` is no torn tail; None if it may be cut.
+
+        `misplaced`: the batch there, if it is sound in itself, but its offset is not right.
+        """
+        file, end_offset = segment.file, self._end_offset
+        if misplaced is not None and (
+            misplaced.base_offset >= end_offset or not starts_in_unwritten_sector(file, position)
+        ):
+            return f"one with offset {misplaced.base_offset} is there"
+        if end_offset < self._required_end:
+            return f"offsets up to {self._required_end} were synced"
+        if misplaced is not None or is_zero(file, position, size):
+            return None
+        following = find_valid_batch(file, position, size, end_offset)
+        if following is None or find_unwritten_sector(file, position, following, end_offset) is not None:
+            return None
+        return f"a valid batch follows at position {following}"
+
+    def _cut_tail(self, segment: Segment, position: int, size: int) -> None:
         if not is_zero(segment.file, position, size):
-            following = find_valid_batch(segment.file, position, size, self._end_offset)
-            if following is not None:
-                return self._mark_damaged(segment, position, f"a valid batch follows at position {following}")
             logger.warning(
                 "%s: cutting the torn tail of %d bytes at position %d, offset %d",
                 segment.path(LOG_SUFFIX),
@@ -253,7 +287,6 @@ class _Recovery:
             self._loaded.cut_bytes += size - position
         segment.cut_file(position)
         self._loaded.needs_sync = True
-        return True
 
     def _drop_from(self, number: int) -> None:
         """Remove segments that continue something lost: nobody was told that they are safe (see the module).

@@ -254,6 +254,34 @@ class TestCheckpoints:
         log_dir.checkpoint()
         assert read_offset_checkpoint(fs, "/data/recovery-point-offset-checkpoint") == {("t", 0): 2}
 
+    def test_an_idle_directory_is_not_written_to(self) -> None:
+        """So that recording flushed ends every second costs nothing while nothing happens."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        fs.records_operations = True
+        for _ in range(3):
+            append(log, "a")
+            log.flush()
+            log.advance_log_start_offset(log.log_end_offset)
+            fs.operations.clear()
+            log_dir.checkpoint()
+            written = [operation.path for operation in fs.operations if operation.name == "rename"]
+            assert written == ["/data/recovery-point-offset-checkpoint", "/data/log-start-offset-checkpoint"]
+            fs.operations.clear()
+            log_dir.checkpoint()
+            assert not fs.operations
+
+    def test_a_checkpoint_that_failed_is_written_again(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        log.flush()
+        fs.fail("rename")
+        with pytest.raises(StorageError):
+            log_dir.checkpoint()
+        log_dir.checkpoint()
+        assert read_offset_checkpoint(fs, "/data/recovery-point-offset-checkpoint") == {("t", 0): 1}
+
     def test_a_flushed_roll_is_recorded_before_anything_after_it_counts(self) -> None:
         fs = SimFileSystem()
         _, log = create_log(SMALL, fs)
