@@ -8,7 +8,8 @@ The order of effects that recovery relies on (`recovery`):
 - a roll creates the next segment before it seals the last one; neither is synced;
 - `flush` syncs sealed segments (log, indexes, snapshot), then the directory, then has the flushed end recorded, and only
   then syncs the growing segment and reports its data as flushed;
-- a truncation has the recorded flushed end lowered before it touches a file, and is durable when it returns.
+- a truncation has the recorded flushed end lowered before it touches a file, and is durable when it returns;
+- a deletion at the front is seen by nobody before the new log start offset is recorded (`retention`).
 
 A failed fsync, or any failed write but for a full disk, ends the log's life as a writer: every later append and flush
 raises `StorageError`. What was not synced must be taken as lost, so nothing is retried into success.
@@ -31,9 +32,10 @@ from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import LEADER_EPOCH_FILE
 from kraftlog.logstore.observer import SILENT, LogObserver, Recovery
-from kraftlog.logstore.reading import ReadableLog, segment_number
+from kraftlog.logstore.reading import ReadableLog, Segments, segment_number
 from kraftlog.logstore.recovery import LoadedLog, load_log
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
+from kraftlog.logstore.retention import RetentionPlan, expired
 from kraftlog.logstore.segment import Segment, TornAppendError
 from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, OffsetOutOfRangeError, StorageError
 from kraftlog.proto.records import BatchHeader, TimestampType, validate_batches
@@ -100,6 +102,8 @@ class Log(ReadableLog):
         self._observer = observer
         self._flush_lock = threading.Lock()
         """Held by a running flush, and by what changes files that a flush may be syncing."""
+        self._deletion_lock = threading.Lock()
+        """Held while files of detached segments are removed: not by name, once the log is closed and may be replaced."""
         self._is_closed = False
         began = observer.seconds()
         with storage_errors("load", directory):
@@ -121,11 +125,14 @@ class Log(ReadableLog):
         """Sealed segments that are not synced, oldest first, each with the offset after it."""
         self._snapshots = loaded.snapshots
         self.producers = loaded.producers
+        self.producers.see_all(now_ms)
         self.epochs = loaded.epochs
         self._saved_epochs = loaded.epochs.entries if loaded.epochs.entries == loaded.saved_epochs else None
         self._active_since_ms = now_ms
+        self._loaded_base_offset = self._active.base_offset if self._active.size_bytes else -1
         self.log_end_offset = loaded.log_end_offset
         self.log_start_offset = max(log_start_offset, self._segments[0].base_offset)
+        self.epochs.advance_start(self.log_start_offset)
         self.flushed_end_offset = self.log_end_offset
         self._recorded_end = recovery_point
         self._make_sound(loaded)
@@ -176,6 +183,7 @@ class Log(ReadableLog):
         """
         self._check_writable()
         config = self.config
+        self.producers.now_ms = now_ms
         if batches is None:
             batches = validate_batches(
                 records,
@@ -210,8 +218,10 @@ class Log(ReadableLog):
             placement.record_count,
         )
 
-    def append_as_follower(self, records: Buffer) -> AppendInfo:
+    def append_as_follower(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
         """Write a leader's batches as they are: offsets, epochs, bytes. CRCs are checked first, of all of them.
+
+        `now_ms`: for the age of idle segments and producers; without it the batches' timestamps stand in.
 
         Raises `CorruptRecordError` for a bad batch or one that starts below the log's end, `StorageError` as
         `append_as_leader`; the batches before a full disk are kept.
@@ -220,7 +230,9 @@ class Log(ReadableLog):
         placements = place_as_follower(records, self.log_end_offset, self.name)
         for placement in placements:
             header = placement.batches[0][0]
-            self._write(placement, header.max_timestamp)
+            if now_ms is not None:
+                self.producers.now_ms = now_ms
+            self._write(placement, header.max_timestamp if now_ms is None else now_ms)
             self.epochs.assign(header.leader_epoch, header.base_offset)
         return AppendInfo(
             placements[0].first_offset,
@@ -237,6 +249,8 @@ class Log(ReadableLog):
 
     def _write(self, placement: Placement, now_ms: int) -> None:
         segment = self._segment_for(placement, now_ms)
+        if not segment.size_bytes:
+            self._active_since_ms = now_ms
         try:
             position = segment.append(placement.buffers, placement.size_bytes)
         except OSError as e:
@@ -359,7 +373,10 @@ class Log(ReadableLog):
             self.flushed_end_offset = self.log_start_offset = offset
 
     def advance_log_start_offset(self, offset: int) -> bool:
-        """Records below `offset` are gone for readers; their segments go with retention. False if they were already."""
+        """Records below `offset` are gone for readers; their segments go with retention. False if they were already.
+
+        Only in memory. For a start that no power loss takes back, have it recorded first: `LogDir.record_log_starts`.
+        """
         if offset <= self.log_start_offset:
             return False
         if offset > self.log_end_offset:
@@ -367,7 +384,103 @@ class Log(ReadableLog):
                 f"{self.name}: cannot delete up to {offset}, the log ends at {self.log_end_offset}"
             )
         self.log_start_offset = offset
+        self.epochs.advance_start(offset)
         return True
+
+    # Retention: plan (any thread), begin (writer), flush and record the new start (any thread), detach (writer), delete.
+
+    def plan_retention(self, *, now_ms: int, high_watermark: int) -> RetentionPlan | None:
+        """What should go or be rolled now; None: nothing, or the log takes no changes. Any thread; reads files."""
+        if self.failure is not None or self.damage is not None or self._is_closed:
+            return None
+
+        def look(segments: Segments, log_end_offset: int) -> RetentionPlan | None:
+            reasons = expired(
+                segments,
+                log_start_offset=self.log_start_offset,
+                log_end_offset=log_end_offset,
+                high_watermark=high_watermark,
+                config=self.config,
+                now_ms=now_ms,
+            )
+            count = len(reasons)
+            all_go = count == len(segments)
+            start_offset = log_end_offset if all_go else segments[count].base_offset
+            rolls = all_go or self._has_outlived_segment_ms(segments[-1], now_ms)
+            if not count and not rolls:
+                return None
+            return RetentionPlan(segments[:count], tuple(reasons), start_offset, rolls, log_end_offset)
+
+        return self._look(look)
+
+    def _has_outlived_segment_ms(self, active: Segment, now_ms: int) -> bool:
+        """Whether the growing segment is old enough to be sealed although nothing is appended.
+
+        Its age counts by the clock, from its first append by this process; for a segment that was loaded, from its first
+        record, if that has a sensible timestamp.
+        """
+        if not active.size_bytes:
+            return False
+        since_ms = self._active_since_ms
+        if active.base_offset == self._loaded_base_offset:
+            first = active.first_timestamp()
+            if first is not None and 0 <= first < since_ms:
+                since_ms = first
+        return now_ms - since_ms > self.config.segment_ms
+
+    def begin_retention(self, plan: RetentionPlan, now_ms: int) -> bool:
+        """Roll if the plan needs it; False if the log was appended to or cut meanwhile, so that the plan is void."""
+        if not plan.rolls:
+            return True
+        if self.log_end_offset != plan.log_end_offset:
+            return False
+        self.roll(now_ms)
+        return True
+
+    def needs_flush_before_deletion(self, plan: RetentionPlan) -> bool:
+        """Whether a segment of the plan is not synced. It must be: the recovery point lies at or below its end."""
+        unsynced = {segment for segment, _ in tuple(self._unsynced)}
+        return not unsynced.isdisjoint(plan.segments)
+
+    def detach(self, plan: RetentionPlan) -> bool:
+        """Let the log start without the plan's segments, in memory; False (and nothing happens) if the plan is void.
+
+        The new start must have been recorded. `delete_detached` comes next.
+        """
+        count = len(plan.segments)
+        if (
+            not count
+            or count >= len(self._segments)
+            or self._segments[:count] != plan.segments
+            or self.needs_flush_before_deletion(plan)
+        ):
+            return False
+        # The start first: a reader that meets the new segments must know that what lies before them is gone.
+        if plan.start_offset > self.log_start_offset:
+            self.log_start_offset = plan.start_offset
+            self.epochs.advance_start(plan.start_offset)
+        self._segments = self._segments[count:]
+        self._snapshots.forget_below(plan.start_offset)
+        return True
+
+    def delete_detached(self, plan: RetentionPlan) -> None:
+        """Remove the files of detached segments, oldest first, durably. Any thread; slow.
+
+        What a crash leaves of them lies below the log start offset and goes with the next retention. Raises
+        `StorageError`.
+        """
+        with self._deletion_lock:
+            if self._is_closed:
+                return
+            try:
+                for segment in plan.segments:
+                    segment.delete_files()
+                    self._snapshots.delete_forgotten(segment.base_offset)
+                self._fs.fsync_dir(self.directory)
+            except OSError as e:
+                raise self._failed("delete segments in", self.directory, e) from e
+        for deletion in plan.deletions():
+            self._observer.on_deletion(self.topic, self.partition, deletion)
 
     def _announce_end(self, flushed_end_offset: int) -> None:
         self.flushed_end_offset = flushed_end_offset
@@ -468,7 +581,7 @@ class Log(ReadableLog):
                     if self._active.sync_transaction_index():
                         self._fs.fsync_dir(self.directory)
         finally:
-            with self._flush_lock:
+            with self._flush_lock, self._deletion_lock:
                 self._is_closed = True
                 for segment in self._segments:
                     segment.close()

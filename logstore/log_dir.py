@@ -112,6 +112,8 @@ class LogDir:
         """Guards the two checkpoint files that logs may write from other threads, and what is known to be in them."""
         self._recovery_points: dict[TopicPartitionKey, int] = {}
         self._log_start_offsets: dict[TopicPartitionKey, int] = {}
+        self._announced_starts: dict[TopicPartitionKey, int] = {}
+        """Recorded starts that logs are about to have."""
         self._is_loading = True
 
     @classmethod
@@ -226,8 +228,23 @@ class LogDir:
         with self._checkpoint_lock:
             if self._recovery_points.get(key, 0) > log.flushed_end_offset:
                 self._write_recovery_points({key: log.flushed_end_offset})
-            if self._log_start_offsets.get(key, 0) > log.log_start_offset:
-                self._write_log_start_offsets({key: log.log_start_offset})
+            if self._announced_starts.get(key, 0) > log.flushed_end_offset:
+                del self._announced_starts[key]  # the log will not reach that far
+            start_offset = max(log.log_start_offset, self._announced_starts.get(key, 0))
+            if self._log_start_offsets.get(key, 0) > start_offset:
+                self._write_log_start_offsets({key: start_offset})
+
+    def record_log_starts(self, starts: Mapping[Log, int]) -> None:
+        """Record where logs are about to start, durably, before anybody learns of it: a start never moves back.
+
+        Any thread; the log's writer then calls `advance_log_start_offset` or `detach`. Raises `StorageError`.
+        """
+        with storage_errors("write checkpoints in", self.path), self._checkpoint_lock:
+            for log, start_offset in starts.items():
+                key = (log.topic, log.partition)
+                if self._logs.get(key) is log:
+                    self._announced_starts[key] = max(start_offset, self._announced_starts.get(key, 0))
+            self._write_log_start_offsets()
 
     def high_watermarks(self) -> dict[TopicPartitionKey, int]:
         """As last written by `checkpoint_high_watermarks`; {} if the file is missing or damaged."""
@@ -312,6 +329,7 @@ class LogDir:
         with self._checkpoint_lock:
             if key in self._recovery_points:
                 self._write_recovery_points()
+            self._announced_starts.pop(key, None)
             if key in self._log_start_offsets:
                 self._write_log_start_offsets()
 
@@ -327,11 +345,17 @@ class LogDir:
             self._recovery_points = points
 
     def _write_log_start_offsets(self, changed: Mapping[TopicPartitionKey, int] = MappingProxyType({})) -> None:
-        """As `_write_recovery_points`."""
+        """As `_write_recovery_points`. All starts above 0, unlike Kafka also of logs whose first segment begins there: a
+        power loss may bring deleted segments back."""
         starts = {**self._log_start_offsets, **changed} if self._is_loading else {}
         for key, log in list(self._logs.items()):
-            if log.log_start_offset > log.segment_base_offsets[0]:
-                starts[key] = log.log_start_offset
+            start_offset = log.log_start_offset
+            if self._announced_starts.get(key, 0) > start_offset:
+                start_offset = self._announced_starts[key]
+            else:
+                self._announced_starts.pop(key, None)
+            if start_offset:
+                starts[key] = start_offset
             else:
                 starts.pop(key, None)
         if starts != self._log_start_offsets:

@@ -6,6 +6,9 @@ instances (producer epoch) and finds the last stable offset (where the oldest op
 State changes only in `apply`, which leader, follower and recovery share; `check` is what a leader asks before it
 appends. So the state after recovery equals the state before the crash. The rules are those of Kafka's
 `ProducerAppendInfo`; sequences wrap from 2^31 - 1 to 0.
+
+Producers that are silent for long are forgotten (`expire`), which bounds the memory. Their age counts from when this
+process last saw them, never by the timestamps of records, which may be of any year (KAFKA-9144).
 """
 
 from collections import deque
@@ -61,6 +64,8 @@ class ProducerEntry:
     last_timestamp: int = -1
     coordinator_epoch: int = -1
     transaction_first_offset: int | None = None
+    last_seen_ms: int = 0
+    """Wall clock of this process at the producer's last batch, or when its state was loaded. Not stored."""
 
     @property
     def last_sequence(self) -> int:
@@ -90,6 +95,9 @@ class ProducerStateManager:
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
+        """By producer id; the one that was silent for longest comes first."""
+        self.now_ms = 0
+        """Wall clock at which `apply` and `restore` happen; kept by the log."""
         self._open: dict[int, int] = {}
         """First offset of each open transaction, by producer id."""
         self._completed: deque[_CompletedTransaction] = deque()
@@ -134,9 +142,9 @@ class ProducerStateManager:
         `first_offset` is the batch's offset in this log. `marker` is given for control batches that end a transaction.
         Checks nothing: what is in the log is true.
         """
-        entry = self.entries.get(header.producer_id)
-        if entry is None:
-            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id)
+        entry = self.entries.pop(header.producer_id, None) or ProducerEntry(header.producer_id)
+        self.entries[header.producer_id] = entry  # to the end
+        entry.last_seen_ms = self.now_ms
         last_offset = first_offset + header.last_offset_delta
         if header.producer_epoch > entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
@@ -165,9 +173,31 @@ class ProducerStateManager:
         """First offset by producer id."""
         return dict(self._open)
 
+    def see_all(self, now_ms: int) -> None:
+        """The state was loaded at that time: whoever is in it counts as seen now."""
+        self.now_ms = now_ms
+        for entry in self.entries.values():
+            entry.last_seen_ms = now_ms
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers not seen for more than `expiration_ms`, but none in a transaction; how many.
+
+        What a forgotten producer sends next is taken as from an unknown one. Costs nothing for those that stay.
+        """
+        doomed: list[int] = []
+        for producer_id, entry in self.entries.items():
+            if now_ms - entry.last_seen_ms <= expiration_ms:
+                break
+            if entry.transaction_first_offset is None:
+                doomed.append(producer_id)
+        for producer_id in doomed:
+            del self.entries[producer_id]
+        return len(doomed)
+
     def restore(self, entries: Iterable[ProducerEntry]) -> None:
         """Replace everything by what a snapshot holds."""
         self.entries = {entry.producer_id: entry for entry in entries}
+        self.see_all(self.now_ms)
         self._open = {
             entry.producer_id: entry.transaction_first_offset
             for entry in self.entries.values()

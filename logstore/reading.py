@@ -125,9 +125,12 @@ class ReadableLog:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Exclusive end of what read_committed may see: the high watermark, or the first open transaction's start."""
+        """Exclusive end of what read_committed may see: the high watermark, or the first open transaction's start.
+
+        Never below the log start offset, which may have moved into the open transaction.
+        """
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with data in [`start_offset`, `end_offset`), by first offset."""

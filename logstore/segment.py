@@ -257,6 +257,20 @@ class Segment:
         """Largest timestamp; its offset is the last one of the first batch that has it. (-1, base) when empty."""
         return self.indexes.largest or TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
+    def newest_ms(self, now_ms: int) -> int:
+        """When the newest record was written: the largest timestamp, or the file's last change if that makes no sense.
+
+        It makes none if the records have no timestamps, or the largest lies in the future.
+        """
+        largest = self.largest.timestamp
+        if 0 <= largest <= now_ms:
+            return largest
+        path = self.path(layout.LOG_SUFFIX)
+        modified = self._fs.modified_ms(path)
+        if modified is None:
+            raise SegmentGoneError(errno.ENOENT, "segment is gone", path)
+        return modified
+
     def first_timestamp(self) -> int | None:
         """Largest timestamp of the first batch, from which the segment's age counts; None when empty."""
         if self._first_timestamp is None and self.size_bytes:

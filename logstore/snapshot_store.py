@@ -61,6 +61,15 @@ class SnapshotStore:
             if offset not in segment_bases:
                 self._remove(offset)
 
+    def forget_below(self, offset: int) -> None:
+        """Count no more on snapshots below `offset`, but for the latest; `delete_forgotten` removes their files."""
+        self.offsets = [o for o in self.offsets if o >= offset] or self.offsets[-1:]
+
+    def delete_forgotten(self, offset: int) -> None:
+        """Remove the file of a snapshot at `offset` unless it is still counted on. Any thread."""
+        if offset not in self.offsets:
+            unlink_if_exists(self._fs, self._path(offset))
+
     def _remove(self, offset: int) -> None:
         unlink_if_exists(self._fs, self._path(offset))
         self.offsets = [o for o in self.offsets if o != offset]

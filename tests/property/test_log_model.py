@@ -8,7 +8,7 @@ are there. Crashes come between operations and inside of them.
 import logging
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -41,6 +41,7 @@ from kraftlog.proto.records import (
     read_control_type,
 )
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
+from tests.unit.logstore.builders import retain
 
 PATH = "/data"
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=120, segment_index_bytes=120)
@@ -241,9 +242,16 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
-        self.log.advance_log_start_offset(
-            int(self.log.log_start_offset + share * (self.end - self.log.log_start_offset))
-        )
+        start = int(self.log.log_start_offset + share * (self.end - self.log.log_start_offset))
+        self.log_dir.record_log_starts({self.log: start})
+        self.log.advance_log_start_offset(start)
+
+    @rule(retention_bytes=st.integers(0, 2500))
+    def retain(self, retention_bytes: int) -> None:
+        self.log.config = replace(CONFIG, retention_ms=-1, retention_bytes=retention_bytes)
+        retain(self.log_dir, self.log, now_ms=NOW_MS)
+        assert self.log.size_bytes < retention_bytes + CONFIG.segment_bytes or len(self.log.segment_base_offsets) == 1
+        self.safe = max(self.safe, self.log.flushed_end_offset)
 
     # What happens to the machine.
 
@@ -270,20 +278,24 @@ class LogMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1 << 32),
         after=st.integers(0, 30),
         operation=st.sampled_from(
-            ["append", "append_many", "flush", "roll", "truncate", "restart_cleanly", "checkpoint", "kill"]
+            ["append", "append_many", "flush", "roll", "truncate", "retain", "restart_cleanly", "checkpoint", "kill"]
         ),
         share=st.floats(0, 1),
     )
     def lose_power_inside(self, seed: int, after: int, operation: str, share: float) -> None:
         """Power goes out at one of the disk operations that a method makes."""
         self.fs.stop_after(after)
-        arguments = {"append": ([5], 5), "append_many": (9, 2), "truncate": (share,)}.get(operation, ())
+        arguments = {"append": ([5], 5), "append_many": (9, 2), "truncate": (share,), "retain": (int(share * 2500),)}
         try:
-            getattr(self, operation)(*arguments)
+            getattr(self, operation)(*arguments.get(operation, ()))
         except SimulatedPowerLoss:
             note(f"power went out inside {operation}")
+        if operation == "retain":  # it flushes
+            self.safe = max(self.safe, self.log.flushed_end_offset)
+        start = self.log.log_start_offset
         self.fs.crash(random.Random(seed))
         self.reopen()
+        assert operation != "retain" or self.log.log_start_offset >= start, "retention was taken back"
 
     def reopen(self) -> None:
         self.log_dir = self.open_log_dir()
@@ -296,7 +308,8 @@ class LogMachine(RuleBasedStateMachine):
         unfinished = self.log.read(self.end, 1 << 20, end_offset=end).records if end > self.end else b""
         self.remember(unfinished)  # an append that the power loss interrupted may have reached the disk
         assert end <= self.end
-        emptied = self.log.segment_base_offsets == [end]  # deleted up to its end, which the crash took
+        # Deleted up to its end, which the crash took.
+        emptied = self.log.segment_base_offsets == [end] and self.safe < end
         self.batches = [b for b in self.batches if b.next_offset <= end and not emptied]
         self.end = self.safe = end
 
@@ -371,7 +384,7 @@ class LogMachine(RuleBasedStateMachine):
         listed = self.log.aborted_transactions(0, self.end)
         start = self.log.segment_base_offsets[0]
         assert [(t.producer_id, t.first_offset, t.last_offset) for t in listed if t.last_offset >= start] == sorted(
-            aborted, key=lambda t: t[1]
+            (t for t in aborted if t[2] >= start), key=lambda t: t[1]
         )
 
     @invariant()
@@ -386,11 +399,11 @@ class LogMachine(RuleBasedStateMachine):
     def ask_for_an_epochs_end(self, epoch: int) -> None:
         found, end = self.log.end_offset_for_epoch(epoch)
         if epoch <= self.log.latest_epoch and found >= 0:
-            later = [b.base_offset for b in self.batches if b.header.leader_epoch > epoch]
+            start = self.log.log_start_offset
+            held = [b for b in self.batches if b.next_offset > start]
+            later = [max(b.base_offset, start) for b in held if b.header.leader_epoch > epoch]
             assert end <= min(later, default=self.end)
-            assert all(
-                b.next_offset <= end for b in self.batches if b.header.leader_epoch <= found and b.base_offset < end
-            )
+            assert all(b.next_offset <= end for b in held if b.header.leader_epoch <= found and b.base_offset < end)
 
 
 SETTINGS = settings(stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

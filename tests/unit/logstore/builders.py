@@ -69,3 +69,18 @@ def reopen(fs: SimFileSystem, config: LogConfig | None = None) -> Log:
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 """Rolls every few batches."""
+
+
+def retain(log_dir: LogDir, log: Log, *, now_ms: int = NOW_MS, high_watermark: int | None = None) -> int:
+    """One round of retention, step by step as the node does it; how many segments went."""
+    high_watermark = log.log_end_offset if high_watermark is None else high_watermark
+    plan = log.plan_retention(now_ms=now_ms, high_watermark=high_watermark)
+    if plan is None or not log.begin_retention(plan, now_ms) or not plan.segments:
+        return 0
+    if log.needs_flush_before_deletion(plan):
+        log.flush()
+    log_dir.record_log_starts({log: plan.start_offset})
+    if not log.detach(plan):
+        return 0
+    log.delete_detached(plan)
+    return len(plan.segments)
