@@ -12,13 +12,13 @@ every durability test must notice).
 import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from kraftlog.logstore.filesystem import File, Lock
 from kraftlog.proto.seams import Buffer, Random
 
-_SECTOR = 512
+SECTOR_BYTES = 512
 
 
 class SimulatedPowerLoss(BaseException):
@@ -26,7 +26,7 @@ class SimulatedPowerLoss(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class _Write:
+class Write:
     position: int
     data: bytes
 
@@ -38,7 +38,7 @@ class _Write:
 
 
 @dataclass(frozen=True, slots=True)
-class _Resize:
+class Resize:
     size: int
 
     def apply(self, content: bytearray) -> None:
@@ -48,7 +48,7 @@ class _Resize:
             content.extend(bytes(self.size - len(content)))
 
 
-class _Inode:
+class Inode:
     """A file's content as processes see it, as the disk has it, and the operations between the two."""
 
     __slots__ = ("durable", "modified_ms", "pending", "volatile")
@@ -58,9 +58,16 @@ class _Inode:
         """Survives crashes: how much of it a power loss may take back tests nothing."""
         self.volatile = bytearray()
         self.durable = bytearray()
-        self.pending: list[_Write | _Resize] = []
+        self.pending: list[Write | Resize] = []
 
-    def apply(self, operation: _Write | _Resize) -> None:
+    @classmethod
+    def holding(cls, content: bytes | bytearray) -> "Inode":
+        """A file with that content, synced."""
+        inode = cls()
+        inode.volatile, inode.durable = bytearray(content), bytearray(content)
+        return inode
+
+    def apply(self, operation: Write | Resize) -> None:
         operation.apply(self.volatile)
         self.pending.append(operation)
 
@@ -68,6 +75,10 @@ class _Inode:
         for operation in self.pending:
             operation.apply(self.durable)
         self.pending.clear()
+
+    def forget_unsynced(self) -> None:
+        self.pending.clear()
+        self.volatile = bytearray(self.durable)
 
     def crash(self, rng: Random) -> None:
         kept = rng.randrange(len(self.pending) + 1)
@@ -78,9 +89,9 @@ class _Inode:
         self.pending.clear()
         self.volatile = bytearray(self.durable)
 
-    def _tear(self, operation: _Write | _Resize, rng: Random) -> None:
+    def _tear(self, operation: Write | Resize, rng: Random) -> None:
         """What a half-done write may leave: nothing, a prefix of bytes or sectors, or its length without its bytes."""
-        if not isinstance(operation, _Write):
+        if not isinstance(operation, Write):
             return
         size = len(operation.data)
         match rng.randrange(4):
@@ -89,30 +100,35 @@ class _Inode:
             case 1:
                 size = rng.randrange(size + 1)
             case 2:
-                size = rng.randrange(size + 1) // _SECTOR * _SECTOR
+                size = rng.randrange(size + 1) // SECTOR_BYTES * SECTOR_BYTES
             case _:
-                _Resize(max(len(self.durable), operation.position + size)).apply(self.durable)
+                Resize(max(len(self.durable), operation.position + size)).apply(self.durable)
                 return
-        _Write(operation.position, operation.data[:size]).apply(self.durable)
+        Write(operation.position, operation.data[:size]).apply(self.durable)
 
 
-class _Directory:
+class Directory:
     __slots__ = ("durable", "names", "pending")
 
     def __init__(self) -> None:
-        self.names: dict[str, _Inode | _Directory] = {}
-        self.durable: dict[str, _Inode | _Directory] = {}
-        self.pending: list[tuple[str, _Inode | _Directory | None, str]] = []
+        self.names: dict[str, Inode | Directory] = {}
+        self.durable: dict[str, Inode | Directory] = {}
+        self.pending: list[tuple[str, Inode | Directory | None, str]] = []
         """(name, node to put there or None, name to remove with it or "")"""
 
-    def change(self, name: str, node: "_Inode | _Directory | None", removed: str = "") -> None:
+    @classmethod
+    def holding(cls, names: "dict[str, Inode | Directory]") -> "Directory":
+        """A directory with those names, synced."""
+        directory = cls()
+        directory.names, directory.durable = names, dict(names)
+        return directory
+
+    def change(self, name: str, node: "Inode | Directory | None", removed: str = "") -> None:
         self.pending.append((name, node, removed))
-        self._apply(self.names, name, node, removed)
+        self.apply(self.names, name, node, removed)
 
     @staticmethod
-    def _apply(
-        names: "dict[str, _Inode | _Directory]", name: str, node: "_Inode | _Directory | None", removed: str
-    ) -> None:
+    def apply(names: "dict[str, Inode | Directory]", name: str, node: "Inode | Directory | None", removed: str) -> None:
         if removed:
             names.pop(removed, None)
         if node is None:
@@ -124,9 +140,15 @@ class _Directory:
         self.durable = dict(self.names)
         self.pending.clear()
 
+    def forget_unsynced(self) -> None:
+        self.pending.clear()
+        self.names = dict(self.durable)
+        for node in self.names.values():
+            node.forget_unsynced()
+
     def crash(self, rng: Random) -> None:
         for change in self.pending[: rng.randrange(len(self.pending) + 1)]:
-            self._apply(self.durable, *change)
+            self.apply(self.durable, *change)
         self.pending.clear()
         self.names = dict(self.durable)
         for name in sorted(self.names):
@@ -166,13 +188,20 @@ class SimFileSystem:
     wall_ms: Callable[[], int] = lambda: 0
     """The clock that stamps files."""
 
-    _root: _Directory = field(default_factory=_Directory)
+    root: Directory = field(default_factory=Directory)
     _locks: set[str] = field(default_factory=set)
     _faults: list[_Fault] = field(default_factory=list)
     _generation: int = 0
     _steps_left: int | None = None
     _used: int = 0
     _mutex: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def holding(cls, root: Directory) -> "SimFileSystem":
+        """A disk on which everything in `root` is synced."""
+        disk = cls()
+        disk.root, disk._used = root, _size(root)
+        return disk
 
     # The seam.
 
@@ -184,10 +213,10 @@ class SimFileSystem:
                 if not create:
                     raise FileNotFoundError(errno.ENOENT, "no such file", path)
                 self._step("create", path)
-                node = _Inode()
+                node = Inode()
                 node.modified_ms = self.wall_ms()
                 directory.change(name, node)
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             return _SimFile(self, path, node, self._generation)
 
@@ -197,12 +226,12 @@ class SimFileSystem:
     def size(self, path: str) -> int | None:
         with self._mutex:
             node = self._find(path)
-            return None if node is None else len(node.volatile) if isinstance(node, _Inode) else 0
+            return None if node is None else len(node.volatile) if isinstance(node, Inode) else 0
 
     def modified_ms(self, path: str) -> int | None:
         with self._mutex:
             node = self._find(path)
-            return None if node is None else node.modified_ms if isinstance(node, _Inode) else 0
+            return None if node is None else node.modified_ms if isinstance(node, Inode) else 0
 
     def listdir(self, path: str) -> list[str]:
         with self._mutex:
@@ -210,14 +239,14 @@ class SimFileSystem:
 
     def mkdir(self, path: str) -> None:
         with self._mutex:
-            directory = self._root
+            directory = self.root
             for part in _parts(path):
                 node = directory.names.get(part)
                 if node is None:
                     self._step("mkdir", path)
-                    node = _Directory()
+                    node = Directory()
                     directory.change(part, node)
-                if not isinstance(node, _Directory):
+                if not isinstance(node, Directory):
                     raise FileExistsError(errno.EEXIST, "is a file", path)
                 directory = node
 
@@ -233,7 +262,7 @@ class SimFileSystem:
             if old == new:
                 return
             replaced = directory.names.get(new)
-            if isinstance(replaced, _Directory) and replaced.names:
+            if isinstance(replaced, Directory) and replaced.names:
                 raise OSError(errno.ENOTEMPTY, "directory not empty", target)
             self._release(replaced)
             directory.change(new, node, old)
@@ -244,7 +273,7 @@ class SimFileSystem:
             node = directory.names.get(name)
             if node is None:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
-            if isinstance(node, _Directory):
+            if isinstance(node, Directory):
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             self._step("unlink", path)
             self._release(node)
@@ -278,8 +307,15 @@ class SimFileSystem:
     def crash(self, rng: Random) -> None:
         """Power loss: each file and directory keeps its synced state and some prefix of what came later."""
         with self._mutex:
-            self._root.crash(rng)
-            self._used = _size(self._root)
+            self.root.crash(rng)
+            self._used = _size(self.root)
+            self.kill()
+
+    def forget_unsynced(self) -> None:
+        """Power loss of the worst kind: nothing is left that was not synced."""
+        with self._mutex:
+            self.root.forget_unsynced()
+            self._used = _size(self.root)
             self.kill()
 
     def kill(self) -> None:
@@ -324,17 +360,22 @@ class SimFileSystem:
         with self._mutex:
             return bytes(self._file(path).durable)
 
+    def fingerprint(self) -> int:
+        """Equal for disks with the same names and contents, as processes see them."""
+        with self._mutex:
+            return hash(_frozen(self.root))
+
     def surely_durable(self, path: str, start: int = 0) -> bytes | None:
         """What a power loss at this moment surely leaves of a file from `start` on; None if not even its name."""
         with self._mutex:
             node = self._find_durable(path)
-            return bytes(node.durable[start:]) if isinstance(node, _Inode) else None
+            return bytes(node.durable[start:]) if isinstance(node, Inode) else None
 
     def surely_durable_names(self, path: str) -> list[str]:
         """The names that a power loss at this moment surely leaves in a directory; empty if not even the directory."""
         with self._mutex:
             node = self._find_durable(path)
-            return sorted(node.durable.keys() & node.names.keys()) if isinstance(node, _Directory) else []
+            return sorted(node.durable.keys() & node.names.keys()) if isinstance(node, Directory) else []
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file durably by one call, with its directories: how tests lay out a disk."""
@@ -368,44 +409,44 @@ class SimFileSystem:
                 fault.times -= 1
                 raise OSError(fault.error, os.strerror(fault.error), path)
 
-    def _find(self, path: str) -> "_Inode | _Directory | None":
-        node: _Inode | _Directory | None = self._root
+    def _find(self, path: str) -> "Inode | Directory | None":
+        node: Inode | Directory | None = self.root
         for part in _parts(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.names.get(part)
         return node
 
-    def _find_durable(self, path: str) -> "_Inode | _Directory | None":
-        node: _Inode | _Directory | None = self._root
+    def _find_durable(self, path: str) -> "Inode | Directory | None":
+        node: Inode | Directory | None = self.root
         for part in _parts(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.durable.get(part)
         return node
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         return node
 
-    def _file(self, path: str) -> _Inode:
+    def _file(self, path: str) -> Inode:
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         parts = _parts(path)
         return self._directory("/".join(parts[:-1])), parts[-1]
 
-    def _release(self, node: "_Inode | _Directory | None") -> None:
-        if isinstance(node, _Inode):
+    def _release(self, node: "Inode | Directory | None") -> None:
+        if isinstance(node, Inode):
             self._used -= len(node.volatile)
 
     def _room(self) -> int | None:
@@ -415,7 +456,7 @@ class SimFileSystem:
 class _SimFile:
     __slots__ = ("_closed", "_fs", "_generation", "_node", "_path")
 
-    def __init__(self, fs: SimFileSystem, path: str, node: _Inode, generation: int) -> None:
+    def __init__(self, fs: SimFileSystem, path: str, node: Inode, generation: int) -> None:
         self._fs = fs
         self._path = path
         self._node = node
@@ -432,7 +473,7 @@ class _SimFile:
         if operation:
             self._fs._step(operation, self._path)
 
-    def _apply(self, operation: _Write | _Resize) -> None:
+    def _apply(self, operation: Write | Resize) -> None:
         before = len(self._node.volatile)
         self._node.apply(operation)
         self._node.modified_ms = self._fs.wall_ms()
@@ -451,10 +492,10 @@ class _SimFile:
             growth = position + len(data) - len(self._node.volatile)
             if room is not None and growth > room:
                 short = max(0, len(data) - (growth - room))
-                self._apply(_Write(position, data[:short]))
+                self._apply(Write(position, data[:short]))
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
             if data:
-                self._apply(_Write(position, data))
+                self._apply(Write(position, data))
 
     def pread(self, size: int, position: int) -> bytes:
         with self._fs._mutex:
@@ -469,12 +510,12 @@ class _SimFile:
             if room is not None and end - len(self._node.volatile) > room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
             if end > len(self._node.volatile):
-                self._apply(_Resize(end))
+                self._apply(Resize(end))
 
     def truncate(self, size: int) -> None:
         with self._fs._mutex:
             self._check("truncate")
-            self._apply(_Resize(size))
+            self._apply(Resize(size))
 
     def fdatasync(self) -> None:
         with self._fs._mutex:
@@ -503,7 +544,13 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
 
-def _size(node: _Inode | _Directory) -> int:
-    if isinstance(node, _Inode):
+def _frozen(node: Inode | Directory) -> Hashable:
+    if isinstance(node, Inode):
+        return bytes(node.volatile)
+    return tuple((name, _frozen(child)) for name, child in sorted(node.names.items()))
+
+
+def _size(node: Inode | Directory) -> int:
+    if isinstance(node, Inode):
         return len(node.volatile)
     return sum(_size(child) for child in node.names.values())

@@ -119,7 +119,7 @@ def test_a_leader_that_does_not_look_at_sequences_is_caught(monkeypatch: pytest.
 
 def test_a_disk_that_lies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule ACK: fdatasync that reports success and does nothing."""
-    monkeypatch.setattr(filesystem._Inode, "sync", lambda self: None)
+    monkeypatch.setattr(filesystem.Inode, "sync", lambda self: None)
     result = _convicted(SEEDS)
     assert result.violation is not None
     assert result.violation.rule == "ACK"

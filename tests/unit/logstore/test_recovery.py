@@ -42,13 +42,6 @@ def overwrite(fs: SimFileSystem, path: str, position: int, data: bytes) -> None:
     fs.open(path).pwritev([data], position)
 
 
-class KeepNothing(random.Random):
-    """Of a power loss that takes all that was not synced."""
-
-    def randrange(self, *_: int) -> int:
-        return 0
-
-
 def numbers(log: Log) -> str:
     return b"".join(values_of(log)).decode()
 
@@ -94,7 +87,7 @@ class TestTornTails:
                 fs.open(f"/data/t-0/{name}").fdatasync()
         overwrite(fs, FIRST, 0, bytes(fs.size(FIRST) or 0))
         assert numbers(reopen(fs, SMALL)) == ""
-        fs.crash(KeepNothing())
+        fs.forget_unsynced()
         assert [name for name in fs.listdir("/data/t-0") if name.endswith(LOG_SUFFIX)] == [FIRST.rpartition("/")[2]]
 
     def test_segments_after_a_torn_one_are_removed(self) -> None:

@@ -1,0 +1,346 @@
+"""Runs of a log directory with what they promise at each moment, and the check of a disk that a power loss left.
+
+A promise changes before the call that may break the old one, and again after the call that may rely on the new one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kraftlog.logstore import Log, LogConfig, LogDir, format_log_dir
+from kraftlog.logstore.checkpoints import TopicPartitionKey
+from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
+from kraftlog.logstore.replay import apply_to_producers
+from kraftlog.proto.records import BatchHeader, CompressionType, end_transaction_marker, iter_headers
+from kraftlog.testing.crash_points import RecordingFileSystem
+from kraftlog.testing.filesystem import SECTOR_BYTES, SimFileSystem
+from tests.unit.logstore.builders import CLUSTER_ID, DIRECTORY_ID, NOW_MS, batch, idempotent
+
+PATH = "/data"
+CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=300)
+KEY = ("t", 0)
+
+
+@dataclass(frozen=True)
+class LogPromise:
+    """What must hold for one log, whenever the power goes out."""
+
+    written: bytes = b""
+    """The log holds a prefix of it, in whole batches."""
+    flushed_end: int = 0
+    """The prefix goes at least up to this offset: it was acknowledged."""
+    starts: frozenset[int] = frozenset({0})
+    """Where the log may start."""
+    may_be_missing: bool = True
+
+
+Promise = Mapping[TopicPartitionKey, LogPromise]
+
+
+@dataclass
+class Run:
+    """A log directory on a recording disk. Its methods are `LogDir`'s and `Log`'s, and keep the promises."""
+
+    fs: RecordingFileSystem = field(default_factory=RecordingFileSystem)
+    promises: list[tuple[int, Promise]] = field(default_factory=list)
+    """(number of changes from which on it holds, promise)"""
+
+    def __post_init__(self) -> None:
+        format_log_dir(PATH, self.fs, cluster_id=CLUSTER_ID, node_id=1, directory_id=DIRECTORY_ID)
+        self.first_change = len(self.fs.trace.changes)
+        """Before it there is no log directory."""
+        self.current: Promise = {}
+        self.log_dir = open_disk(self.fs)
+
+    def log(self, key: TopicPartitionKey = KEY) -> Log:
+        return self.log_dir.logs[key]
+
+    def promise(self, key: TopicPartitionKey, **changed: Any) -> None:
+        self.current = {**self.current, key: replace(self.current.get(key, LogPromise()), **changed)}
+        self.promises.append((len(self.fs.trace.changes), self.current))
+
+    def create(self, key: TopicPartitionKey = KEY) -> None:
+        self.promise(key, may_be_missing=True)
+        self.log_dir.create_log(*key, bytes(range(16)), now_ms=NOW_MS)
+        self.promise(key, may_be_missing=False)
+
+    def delete(self, key: TopicPartitionKey = KEY) -> None:
+        self.promise(key, may_be_missing=True)
+        self.log_dir.delete_log(*key)
+        self.promise(key, written=b"", flushed_end=0, starts=frozenset({0}))
+
+    def append(self, data: bytes, epoch: int = 0, key: TopicPartitionKey = KEY) -> None:
+        """As leader, markers too."""
+        log = self.log(key)
+        stored = bytearray(data)
+        offset = log.log_end_offset
+        for position, header in iter_headers(data):
+            stored[position : position + 8] = offset.to_bytes(8, "big")
+            stored[position + 12 : position + 16] = epoch.to_bytes(4, "big")
+            offset += header.last_offset_delta + 1
+        self.promise(key, written=self.current[key].written + stored)
+        log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW_MS, allow_control=True)
+
+    def flush(self, key: TopicPartitionKey = KEY) -> None:
+        self.promise(key, flushed_end=self.log(key).flush())
+
+    def truncate(self, offset: int, key: TopicPartitionKey = KEY) -> None:
+        log, promise = self.log(key), self.current[key]
+        self.promise(key, flushed_end=min(promise.flushed_end, offset))
+        log.truncate_to(offset)
+        kept = sum(h.size_bytes for _, h in iter_headers(promise.written) if h.next_offset <= log.log_end_offset)
+        flushed_end = min(promise.flushed_end, log.log_end_offset)  # the cut is durable, what is left need not be
+        self.promise(key, written=promise.written[:kept], flushed_end=flushed_end)
+
+    def delete_records(self, offset: int, key: TopicPartitionKey = KEY) -> None:
+        self.promise(key, starts=self.current[key].starts | {offset})
+        self.log(key).advance_log_start_offset(offset)
+        self.log_dir.checkpoint()
+        self.promise(key, starts=frozenset({offset}))
+
+    def restart(self) -> None:
+        """A clean stop and a start."""
+        self.log_dir.close()
+        for key, log in self.log_dir.logs.items():
+            self.promise(key, flushed_end=log.log_end_offset)
+        self.log_dir = open_disk(self.fs)
+
+
+def open_disk(fs: RecordingFileSystem | SimFileSystem) -> LogDir:
+    return LogDir.open(PATH, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, config=CONFIG)
+
+
+# Traces.
+
+
+def append_flush_and_roll(run: Run) -> None:
+    """Batches smaller and larger than a sector, several between two flushes, over several segments."""
+    run.create()
+    sizes = [10, 700, 90, 1600, 480, 5, 5, 450, 3000, 30]
+    for number, size in enumerate(sizes * 2):
+        run.append(batch(bytes([65 + number]) * size))
+        if number % 4 == 3:
+            run.flush()
+        if number % 7 == 6:
+            run.log().roll()
+        if number % 5 == 4:
+            run.log_dir.checkpoint()
+    run.flush()
+
+
+def large_writes(run: Run) -> None:
+    """Many pages of several batches wait for one flush."""
+    run.create()
+    for round_ in range(3):
+        for number in range(4):
+            run.append(batch(bytes([65 + 4 * round_ + number]) * (300 + 200 * number)))
+        run.append(batch("a", "b") + batch("c" * 600) + batch("d"))
+        run.flush()
+        run.log_dir.checkpoint()
+
+
+def headers_across_sectors(run: Run) -> None:
+    """Unsynced batches that start so near to the end of a sector that only a part of their offset or length is in it."""
+    run.create()
+    run.append(batch(*["x"] * 300, compression_type=CompressionType.GZIP))
+    for number in range(12):
+        room = -run.log().size_bytes % SECTOR_BYTES - (1 + number * 5 % 12) + SECTOR_BYTES
+        run.append(batch(b"f" * (room - len(batch(b"f" * 200)) + 200)))
+        run.flush()
+        run.append(batch(b"h" * 200))
+
+
+def truncate_and_append_again(run: Run) -> None:
+    run.create()
+    for number in range(12):
+        run.append(batch(b"x" * 80 * number), epoch=number // 5)
+        if number in (3, 9):
+            run.flush()
+    run.log_dir.checkpoint()
+    run.truncate(8)
+    for number in range(3):
+        run.append(batch(b"again" * 100 * number), epoch=4)
+    run.flush()
+    run.truncate(1)
+    run.append(batch("and again"), epoch=5)
+    run.log().roll()
+    run.append(batch("and more"), epoch=5)
+    run.truncate(2)
+    run.flush()
+
+
+def create_and_delete(run: Run) -> None:
+    """Logs come and go, also under the name of one that was deleted."""
+    for number in range(3):
+        run.create()
+        run.append(batch(b"first" * 300))
+        other = ("t", number + 1)
+        run.create(other)
+        run.append(batch(b"other" * 300), key=other)
+        run.append(batch(b"unflushed" * 200), key=other)
+        run.flush()
+        if number == 1:
+            run.flush(other)
+        run.log_dir.checkpoint()
+        run.delete()
+        run.create()
+        run.append(batch(b"a new log of that name" * 50))
+        run.append(batch(b"b" * 2000))
+        run.flush()
+        run.log_dir.checkpoint()
+        run.delete()
+    run.delete(("t", 2))
+
+
+def stop_and_start(run: Run) -> None:
+    run.create()
+    for round_ in range(3):
+        for number in range(4):
+            run.append(idempotent(1, 4 * round_ + number), epoch=round_)
+        if round_ == 1:
+            run.log().roll()
+        run.restart()
+    run.append(batch("last"), epoch=3)
+    run.flush()
+
+
+def leader_epochs(run: Run) -> None:
+    run.create()
+    for epoch in range(6):
+        run.log().assign_epoch(2 * epoch)
+        run.append(batch("e" * 300 * epoch), epoch=2 * epoch)
+        if epoch % 2:
+            run.flush()
+    run.truncate(4)
+    run.append(batch("other"), epoch=11)
+    run.flush()
+    run.delete_records(3)
+    run.append(batch("last"), epoch=12)
+    run.flush()
+
+
+def idempotent_producers(run: Run) -> None:
+    """Snapshots at rolls and at the clean stop; a new instance of a producer."""
+    run.create()
+    for sequence in range(6):
+        run.append(idempotent(1, sequence))
+        run.append(idempotent(2, 3 * sequence, 3))
+        if sequence in (1, 4):
+            run.log().roll()
+        if sequence in (2, 4):
+            run.flush()
+    run.append(idempotent(1, 0, epoch=1))
+    run.truncate(17)
+    run.append(idempotent(3, 0, 2))
+    run.flush()
+    run.restart()
+    run.append(idempotent(3, 2))
+    run.flush()
+
+
+def transactions(run: Run) -> None:
+    """Aborted and committed ones over several segments, with a clean stop in between."""
+    run.create()
+    for number in range(3):
+        for producer in (1, 2):
+            run.append(idempotent(producer, number * 2, 2, is_transactional=True))
+        run.log().roll()
+        marker: Callable[..., bytes] = end_transaction_marker
+        run.append(marker(False, 3, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS))
+        run.flush()
+        if number == 1:
+            run.restart()
+            run.append(marker(True, 3, producer_id=2, producer_epoch=0, timestamp_ms=NOW_MS))
+    run.log().roll()
+    run.append(marker(False, 4, producer_id=2, producer_epoch=0, timestamp_ms=NOW_MS))
+    run.restart()
+    run.append(batch("last"))
+    run.flush()
+
+
+TRACES: list[Callable[[Run], None]] = [
+    append_flush_and_roll,
+    large_writes,
+    headers_across_sectors,
+    truncate_and_append_again,
+    create_and_delete,
+    stop_and_start,
+    leader_epochs,
+    idempotent_producers,
+    transactions,
+]
+
+
+# The check.
+
+
+def check_disk(disk: SimFileSystem, promise: Promise) -> None:
+    """Open what a power loss left: nothing acknowledged is lost, nothing else than what was written is there, the log
+    goes on, and a second start finds the same. `AssertionError` says what is wrong."""
+    log_dir = open_disk(disk)
+    found = {key: content(log) for key, log in log_dir.logs.items()}
+    for key, promised in promise.items():
+        if key in found:
+            _check_log(log_dir.logs[key], found[key], promised)
+        else:
+            assert promised.may_be_missing, f"{key} is missing"
+    assert promise.keys() >= found.keys()
+    for key, log in log_dir.logs.items():
+        log.append_as_leader(batch("and on"), leader_epoch=20, now_ms=NOW_MS)
+        log.flush()
+        found[key] = content(log)
+    disk.forget_unsynced()
+    log_dir = open_disk(disk)
+    assert not log_dir.was_clean
+    for key, log in log_dir.logs.items():
+        assert log.damage is None, f"{key} at the second start: {log.damage}"
+        assert content(log) == found.pop(key), f"{key} is another one at the second start"
+    assert not found, "missing at the second start"
+
+
+def _check_log(log: Log, found: bytes, promised: LogPromise) -> None:
+    assert log.damage is None, f"{log.name}: {log.damage}"
+    assert log.log_start_offset in promised.starts, f"{log.name} starts at {log.log_start_offset}"
+    assert log.log_end_offset >= promised.flushed_end, (
+        f"{log.name} ends at {log.log_end_offset}, but {promised.flushed_end} was flushed"
+    )
+    headers = [(position, h) for position, h in iter_headers(promised.written) if h.next_offset <= log.log_end_offset]
+    kept = sum(h.size_bytes for _, h in headers)
+    skipped = sum(h.size_bytes for _, h in headers if h.next_offset <= log.log_start_offset)
+    assert found == promised.written[skipped:kept], f"{log.name} holds other batches than were written"
+    assert log.log_end_offset == max((h.next_offset for _, h in headers), default=log.log_start_offset)
+    producers, aborted = _replay(promised.written, headers)
+    assert log.producers.entries.keys() == producers.entries.keys()
+    for producer_id, entry in producers.entries.items():
+        kept_entry = log.producers.entries[producer_id]
+        assert [replace(b, timestamp=0) for b in kept_entry.batches] == [replace(b, timestamp=0) for b in entry.batches]
+        assert kept_entry.producer_epoch == entry.producer_epoch
+        assert kept_entry.transaction_first_offset == entry.transaction_first_offset
+    assert log.aborted_transactions(0, log.log_end_offset) == sorted(aborted, key=lambda t: t.first_offset)
+    for _, header in headers:
+        if header.next_offset > log.log_start_offset:
+            offset = max(header.base_offset, log.log_start_offset)
+            assert log.epochs.epoch_for(offset) == header.leader_epoch, f"epoch of offset {offset}"
+
+
+def content(log: Log) -> bytes:
+    offset, pieces = log.log_start_offset, []
+    while offset < log.log_end_offset:
+        result = log.read(offset, 1 << 20, end_offset=log.log_end_offset)
+        assert result.next_offset > offset
+        pieces.append(result.records)
+        offset = result.next_offset
+    return b"".join(pieces)
+
+
+def _replay(
+    written: bytes, headers: list[tuple[int, BatchHeader]]
+) -> tuple[ProducerStateManager, list[AbortedTransaction]]:
+    producers, aborted = ProducerStateManager(), []
+    for position, header in headers:
+        transaction = apply_to_producers(
+            producers, header, header.base_offset, written[position : position + header.size_bytes]
+        )
+        if transaction is not None:
+            aborted.append(transaction)
+    return producers, aborted

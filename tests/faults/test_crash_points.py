@@ -1,0 +1,134 @@
+"""At every point of nine runs, every disk that a power loss may leave opens, and has lost nothing acknowledged.
+
+The runs and what they promise are in `crash_traces`, the disks come from `kraftlog.testing.crash_points`.
+"""
+
+import itertools
+import logging
+import os
+import random
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kraftlog.logstore import LogDir, batches, checkpoints, log_dir, recovery
+from kraftlog.logstore.filesystem import write_unsynced
+from kraftlog.logstore.segment import Segment
+from kraftlog.proto.errors import KraftlogError
+from kraftlog.testing.crash_points import RecordingFileSystem, legal_states, random_states
+from kraftlog.testing.filesystem import SimFileSystem
+from tests.faults.crash_traces import (
+    TRACES,
+    Run,
+    append_flush_and_roll,
+    check_disk,
+    create_and_delete,
+    headers_across_sectors,
+    large_writes,
+    stop_and_start,
+    transactions,
+    truncate_and_append_again,
+)
+
+SEED = int(os.environ.get("KRAFTLOG_SEED", "1"))
+STATES = 250  # of each of nine runs, in `make test`
+DEEP_STATES = 6_000
+MAX_PASSES = 20
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Recovery has much to say here."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def check_trace(trace: Callable[[Run], None], states: int, seed: int) -> int:
+    """Check so many states of a run or a few more, spread over its crash points; how many different ones it were."""
+    run = Run()
+    trace(run)
+    changes = run.fs.trace.changes
+    rng = random.Random(f"{seed} {trace.__name__}")
+    checked: set[int] = set()
+    for _ in range(MAX_PASSES):
+        before, missing = len(checked), states - len(checked)
+        if missing <= 0:
+            break
+        for number, disk in run.fs.trace.crash_points():
+            if number < run.first_change:
+                continue
+            share = max(1, (missing - len(checked) + before) // (len(changes) + 1 - number))
+            since, promise = next((p for p in reversed(run.promises) if p[0] <= number), (0, {}))
+            for text, state in _new_states(disk, rng, share, since, checked):
+                try:
+                    check_disk(state, promise)
+                except BaseException as e:
+                    e.add_note(f"seed {seed}, {trace.__name__}, after change {number}, {changes[number - 1]}: {text}")
+                    raise
+    return len(checked)
+
+
+def _new_states(
+    disk: SimFileSystem, rng: random.Random, count: int, promise_number: int, checked: set[int]
+) -> Iterator[tuple[str, SimFileSystem]]:
+    """At most `count` states that were not checked under that promise: half of them systematic, the rest random."""
+    found = list(legal_states(disk, rng, 0))
+    rng.shuffle(found)
+    left = count
+    for number, (text, state) in enumerate(itertools.chain(found[: count // 2 + 1], random_states(disk, rng))):
+        identity = hash((promise_number, state.fingerprint()))
+        if identity not in checked:
+            checked.add(identity)
+            left -= 1
+            yield text, state
+        if left == 0 or number > 6 * count + 20:
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.__name__)
+def test_every_disk_that_a_power_loss_leaves_opens_with_all_that_was_acknowledged(trace: Callable[[Run], None]) -> None:
+    """2,250 different states of all runs together."""
+    print("seed", SEED)
+    assert check_trace(trace, STATES, SEED) >= STATES
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.__name__)
+def test_every_disk_that_a_power_loss_leaves_at_length(trace: Callable[[Run], None]) -> None:
+    """50,400 different states at least: some runs have hardly more."""
+    print("seed", SEED)
+    assert check_trace(trace, DEEP_STATES, SEED) >= DEEP_STATES * 14 // 15
+
+
+def _without(owner: object, name: str, answer: object = None) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(owner, name, lambda *arguments: answer)
+
+
+PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatch], None]]] = {
+    "only the end of a file may be torn": (large_writes, _without(recovery, "find_unwritten_sector")),
+    "a torn header is damage": (headers_across_sectors, _without(batches, "starts_in_unwritten_sector", False)),
+    "a torn offset is damage": (headers_across_sectors, _without(recovery, "starts_in_unwritten_sector", False)),
+    "the end is recorded before a truncation": (truncate_and_append_again, _without(LogDir, "retreat")),
+    "sealed segments are not synced": (append_flush_and_roll, _without(Segment, "sync")),
+    "names are not synced": (append_flush_and_roll, _without(RecordingFileSystem, "fsync_dir")),
+    "aborted transactions are not synced": (transactions, _without(Segment, "sync_transaction_index", False)),
+    "the clean-shutdown marker stays": (stop_and_start, _without(log_dir, "unlink_if_exists", True)),
+    "state files are not synced": (
+        create_and_delete,
+        lambda patch: patch.setattr(checkpoints, "atomic_write", write_unsynced),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", PLANTED_BUGS)
+def test_the_check_notices_a_planted_bug(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that cannot fail proves nothing."""
+    trace, plant = PLANTED_BUGS[bug]
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, KraftlogError, struct.error)):
+        check_trace(trace, 2 * STATES, SEED)
