@@ -59,17 +59,24 @@ def walk_headers(file: File, position: int, end: int, *, with_control: bool = Tr
 def find_batch(file: File, position: int, end: int, offset: int) -> int:
     """Position of the first batch whose last offset is >= `offset`, or `end` if all end before it.
 
-    `position` is a batch's start, `end` the end of the data; all between is trusted.
+    `position` is a batch's start, `end` the end of the data; all between is trusted. `CorruptRecordError` where that
+    turns out to be wrong.
     """
     chunk, start, at = b"", position, 0
     while position < end:
         if at + _OFFSETS.size > len(chunk):
             chunk, start, at = file.pread(min(_SEEK_CHUNK_BYTES, end - position), position), position, 0
+            if len(chunk) < _OFFSETS.size:
+                break
         base_offset, length, last_offset_delta = _OFFSETS.unpack_from(chunk, at)
         if base_offset + last_offset_delta >= offset:
             return position
+        if length < _MIN_BATCH_LENGTH:
+            break
         position += _LOG_OVERHEAD + length
         at = position - start
+    if position != end:
+        raise CorruptRecordError(f"{file.path}: no valid batch at position {position}")
     return end
 
 
@@ -82,7 +89,7 @@ def whole_batches(data: bytes, at: int) -> tuple[int, int | None]:
     next_offset = None
     while at + _OFFSETS.size <= size:
         base_offset, length, last_offset_delta = _OFFSETS.unpack_from(data, at)
-        if at + _LOG_OVERHEAD + length > size:
+        if length < _MIN_BATCH_LENGTH or at + _LOG_OVERHEAD + length > size:
             break
         at += _LOG_OVERHEAD + length
         next_offset = base_offset + last_offset_delta + 1

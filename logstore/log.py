@@ -495,6 +495,9 @@ class Log(ReadableLog):
         except OSError as e:
             self.failure = storage_error("truncate", self.directory, e)
             raise self.failure from e
+        except CorruptRecordError as e:  # what is left holds no sense from which to make producer state
+            self.failure = StorageError(str(e))
+            raise
 
     def _keep_segments(self, count: int) -> None:
         """Delete the others, last first, so that a crash leaves a log that merely ends earlier."""

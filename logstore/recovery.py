@@ -161,7 +161,11 @@ def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
         logger.warning("%s is not as a clean stop leaves it: recovering the log", last.path(LOG_SUFFIX))
         return False
     loaded.log_end_offset = end_offset
-    _replay(loaded, loaded.snapshots.load_latest(end_offset, loaded.producers), loaded.segments)
+    try:
+        _replay(loaded, loaded.snapshots.load_latest(end_offset, loaded.producers), loaded.segments)
+    except CorruptRecordError as e:
+        logger.warning("recovering a log that was stopped cleanly: %s", e)
+        return False
     if loaded.saved_epochs is None:
         for _, header, _ in last.batches():
             loaded.epochs.assign(header.leader_epoch, header.base_offset)
@@ -203,10 +207,12 @@ class _Recovery:
         loaded.was_recovered = True
         # The segment that holds the last synced record: its data are safe, but it may have been sealed after that.
         first = max((n for n, s in enumerate(loaded.segments) if s.base_offset < self._recovery_point), default=0)
-        start_offset = self._end_offset = loaded.segments[first].base_offset
-        loaded.epochs.truncate_to(start_offset)
-        loaded.snapshots.remove_above(start_offset)
-        _replay(loaded, loaded.snapshots.load_latest(start_offset, loaded.producers), loaded.segments[:first])
+        try:
+            self._start_at(first)
+        except CorruptRecordError as e:
+            logger.error("checking all of %s, because what was synced long ago is damaged: %s", self._directory, e)
+            first = 0
+            self._start_at(first)
         for number in range(first, len(loaded.segments)):
             base_offset = loaded.segments[number].base_offset
             if base_offset != self._end_offset:
@@ -224,6 +230,14 @@ class _Recovery:
             self._mark_damaged(last, last.size_bytes, f"offsets up to {self._required_end} were synced")
         loaded.log_end_offset = self._end_offset
         loaded.needs_sync |= self._end_offset != self._recovery_point
+
+    def _start_at(self, number: int) -> None:
+        """Bring epochs and producers to the start of a segment. `CorruptRecordError`: batches before it make no sense."""
+        loaded = self._loaded
+        start_offset = self._end_offset = loaded.segments[number].base_offset
+        loaded.epochs.truncate_to(start_offset)
+        loaded.snapshots.remove_above(start_offset)
+        _replay(loaded, loaded.snapshots.load_latest(start_offset, loaded.producers), loaded.segments[:number])
 
     def _pass_boundary(self, sealed: Segment) -> None:
         sealed.seal()

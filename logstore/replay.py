@@ -28,9 +28,16 @@ def apply_to_producers(
 
 
 def replay_producers(producers: ProducerStateManager, segment: Segment, from_offset: int) -> None:
-    """Apply the segment's batches from `from_offset` on; its transaction index is left alone."""
-    for _, header, batch in segment.batches(segment.position_of(from_offset)):
+    """Apply the segment's batches from `from_offset` on; its transaction index is left alone.
+
+    Raises `CorruptRecordError` if they do not go on to the segment's end: what a producer did would be forgotten.
+    """
+    end = segment.position_of(from_offset)
+    for position, header, batch in segment.batches(end):
         apply_to_producers(producers, header, header.base_offset, batch)
+        end = position + header.size_bytes
+    if end != segment.size_bytes:
+        raise segment.no_batch_at(end)
 
 
 def _read_marker(batch: Buffer) -> EndTransactionMarker | None:

@@ -18,9 +18,10 @@ from kraftlog.logstore import layout
 from kraftlog.logstore.batches import ScannedBatch, find_batch, unpack_header, walk_headers, whole_batches
 from kraftlog.logstore.errors import is_disk_full
 from kraftlog.logstore.filesystem import File, FileSystem, sync_file, unlink_if_exists
-from kraftlog.logstore.indexes import NO_TIMESTAMP, OffsetPosition, TimestampOffset
+from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetPosition, TimestampOffset
 from kraftlog.logstore.producer_state import AbortedTransaction
 from kraftlog.logstore.segment_indexes import INDEX_SUFFIXES, SegmentIndexes, load_aborted, load_indexes
+from kraftlog.proto.errors import CorruptRecordError
 from kraftlog.proto.records import HEADER_BYTES, BatchHeader, decode_batch
 from kraftlog.proto.seams import Buffer
 
@@ -208,7 +209,8 @@ class Segment:
     ) -> tuple[bytes, int] | None:
         """(whole batches from the one that holds `offset`, the offset after them); None: no batch there.
 
-        `end_offset` None: up to the segment's end; else only batches that start below it.
+        `end_offset` None: up to the segment's end; else only batches that start below it. CRCs are for the reader to
+        check; `CorruptRecordError` if not even a batch's length makes sense.
         """
         limit = self.size_bytes if end_offset is None else self._limit_of(end_offset)
         start = self.position_of(offset)
@@ -223,7 +225,8 @@ class Segment:
                 return b"", offset
             data = self._read_batch(start)
             end, next_offset = whole_batches(data, 0)
-        assert next_offset is not None, f"{self.path(layout.LOG_SUFFIX)}: no batch at position {start}"
+        if next_offset is None:
+            raise self.no_batch_at(start)
         self._start_hint = (next_offset, start + end)
         return (data if end == len(data) else data[:end]), next_offset
 
@@ -344,7 +347,8 @@ class Segment:
 
     def _read_batch(self, position: int) -> bytes:
         header = unpack_header(self.file.pread(HEADER_BYTES, position))
-        assert header is not None, f"{self.path(layout.LOG_SUFFIX)}: no batch at position {position}"
+        if header is None:
+            raise self.no_batch_at(position)
         return self.file.pread(header.size_bytes, position)
 
     def base_offset_at(self, position: int) -> int | None:
@@ -436,8 +440,16 @@ class Segment:
     def _from_headers(self, aborted: list[AbortedTransaction]) -> SegmentIndexes:
         indexes = SegmentIndexes.growing(self.base_offset, self._interval_bytes, aborted)
         for position, header, _ in walk_headers(self.file, 0, self.size_bytes, with_control=False):
-            indexes.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
+            if 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:  # else damaged, and found at reading
+                indexes.note_batch(position, header.size_bytes, header.last_offset, header.max_timestamp)
         return indexes
+
+    def no_batch_at(self, position: int) -> CorruptRecordError:
+        """The error to raise where the segment's own bytes make no sense."""
+        return CorruptRecordError(
+            f"{self.path(layout.LOG_SUFFIX)}: no valid batch at position {position}; fetch the partition from another "
+            f"replica, or stop the node and run: kraftctl log repair {self._directory}"
+        )
 
     def _forget_hints(self) -> None:
         self._start_hint = self._end_hint = self._tail_hint = (self.base_offset, 0)
