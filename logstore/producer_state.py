@@ -13,7 +13,7 @@ process last saw them, never by the timestamps of records, which may be of any y
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kraftlog.proto.errors import (
     InvalidProducerEpochError,
@@ -60,7 +60,8 @@ class ProducerEntry:
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=RETAINED_BATCHES))
+    batches: tuple[BatchMetadata, ...] = ()
+    """At most `RETAINED_BATCHES`. A tuple, because a deque takes 600 bytes, which most producers never fill."""
     last_timestamp: int = -1
     coordinator_epoch: int = -1
     transaction_first_offset: int | None = None
@@ -70,6 +71,10 @@ class ProducerEntry:
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def remember(self, batch: BatchMetadata) -> None:
+        """Add the latest batch; the oldest one too many is forgotten."""
+        self.batches = (*self.batches[1 - RETAINED_BATCHES :], batch)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """The retained batch of which `header` is a repetition."""
@@ -148,12 +153,12 @@ class ProducerStateManager:
         last_offset = first_offset + header.last_offset_delta
         if header.producer_epoch > entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
-            entry.batches.clear()
+            entry.batches = ()
         if header.max_timestamp >= 0:
             entry.last_timestamp = header.max_timestamp
         if header.is_control:
             return self._end_transaction(entry, marker, last_offset) if marker is not None else None
-        entry.batches.append(
+        entry.remember(
             BatchMetadata(header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp)
         )
         if header.is_transactional and entry.transaction_first_offset is None:

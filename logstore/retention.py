@@ -16,7 +16,7 @@ growing segment goes too when `delete_records` has reached its end; Kafka keeps 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import Protocol
@@ -62,6 +62,15 @@ class RetentionPlan:
     """A new segment has to be started first: the growing one goes, or is older than `segment.ms`."""
     log_end_offset: int
     """Where the log ended when this was found."""
+
+    def without_growing(self) -> "RetentionPlan":
+        """The same for a log whose growing segment has to stay."""
+        if self.start_offset != self.log_end_offset or not self.segments:
+            return replace(self, rolls=False)
+        *sealed, growing = self.segments
+        return replace(
+            self, segments=tuple(sealed), reasons=self.reasons[:-1], start_offset=growing.base_offset, rolls=False
+        )
 
     def deletions(self) -> list[Deletion]:
         """What to tell the observer."""

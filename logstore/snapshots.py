@@ -91,4 +91,4 @@ def _add(entries: dict[int, ProducerEntry], row: tuple[int, ...]) -> None:
     entry.transaction_first_offset = None if open_transaction == _NO_OFFSET else open_transaction
     if last_offset != _NO_OFFSET:
         first_sequence = next_sequence(last_sequence, -delta)
-        entry.batches.append(BatchMetadata(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))
+        entry.remember(BatchMetadata(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp))

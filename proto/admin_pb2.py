@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akraftlog/proto/admin.proto\x12\x0bkraftlog.v1\"g\n\x13\x43reateTopicsRequest\x12%\n\x06topics\x18\x01 \x03(\x0b\x32\x15.kraftlog.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"\xb1\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x11\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x11\x12\x33\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\".kraftlog.v1.NewTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"F\n\x14\x43reateTopicsResponse\x12.\n\x06topics\x18\x01 \x03(\x0b\x32\x1e.kraftlog.v1.CreateTopicResult\"\x92\x01\n\x11\x43reateTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0enum_partitions\x18\x05 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x06 \x01(\x05\"8\n\x13\x44\x65leteTopicsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"F\n\x14\x44\x65leteTopicsResponse\x12.\n\x06topics\x18\x01 \x03(\x0b\x32\x1e.kraftlog.v1.DeleteTopicResult\"^\n\x11\x44\x65leteTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"&\n\x15\x44\x65scribeTopicsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"G\n\x16\x44\x65scribeTopicsResponse\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.kraftlog.v1.TopicDescription\"\x93\x02\n\x10TopicDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x10\n\x08internal\x18\x05 \x01(\x08\x12\x35\n\npartitions\x18\x06 \x03(\x0b\x32!.kraftlog.v1.PartitionDescription\x12;\n\x07\x63onfigs\x18\x07 \x03(\x0b\x32*.kraftlog.v1.TopicDescription.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x97\x01\n\x14PartitionDescription\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x10\n\x08replicas\x18\x04 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x05 \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\"H\n\x16\x44\x65scribeConfigsRequest\x12.\n\tresources\x18\x01 \x03(\x0b\x32\x1b.kraftlog.v1.ConfigResource\",\n\x0e\x43onfigResource\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\"T\n\x17\x44\x65scribeConfigsResponse\x12\x39\n\tresources\x18\x01 \x03(\x0b\x32&.kraftlog.v1.ConfigResourceDescription\"\xa0\x01\n\x19\x43onfigResourceDescription\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12-\n\x08resource\x18\x03 \x01(\x0b\x32\x1b.kraftlog.v1.ConfigResource\x12)\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x18.kraftlog.v1.ConfigEntry\"Q\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x15\n\rdocumentation\x18\x04 \x01(\t\"\x18\n\x16\x44\x65scribeClusterRequest\"\xdf\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12\'\n\x05nodes\x18\x03 \x03(\x0b\x32\x18.kraftlog.v1.ClusterNode\x12\x1f\n\x17metadata_log_end_offset\x18\x04 \x01(\x03\x12\x1f\n\x17metadata_high_watermark\x18\x05 \x01(\x03\x12\x1d\n\x15metadata_leader_epoch\x18\x06 \x01(\x05\x12\x0f\n\x07version\x18\x07 \x01(\t\"}\n\x0b\x43lusterNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x14\n\x0c\x62roker_epoch\x18\x06 \x01(\x03\x12\r\n\x05roles\x18\x07 \x03(\t2\xc8\x03\n\x05\x41\x64min\x12S\n\x0c\x43reateTopics\x12 .kraftlog.v1.CreateTopicsRequest\x1a!.kraftlog.v1.CreateTopicsResponse\x12S\n\x0c\x44\x65leteTopics\x12 .kraftlog.v1.DeleteTopicsRequest\x1a!.kraftlog.v1.DeleteTopicsResponse\x12Y\n\x0e\x44\x65scribeTopics\x12\".kraftlog.v1.DescribeTopicsRequest\x1a#.kraftlog.v1.DescribeTopicsResponse\x12\\\n\x0f\x44\x65scribeConfigs\x12#.kraftlog.v1.DescribeConfigsRequest\x1a$.kraftlog.v1.DescribeConfigsResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.kraftlog.v1.DescribeClusterRequest\x1a$.kraftlog.v1.DescribeClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1akraftlog/proto/admin.proto\x12\x0bkraftlog.v1\"g\n\x13\x43reateTopicsRequest\x12%\n\x06topics\x18\x01 \x03(\x0b\x32\x15.kraftlog.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"\xb1\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x11\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x11\x12\x33\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\".kraftlog.v1.NewTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"F\n\x14\x43reateTopicsResponse\x12.\n\x06topics\x18\x01 \x03(\x0b\x32\x1e.kraftlog.v1.CreateTopicResult\"\x92\x01\n\x11\x43reateTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x16\n\x0enum_partitions\x18\x05 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x06 \x01(\x05\"8\n\x13\x44\x65leteTopicsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"F\n\x14\x44\x65leteTopicsResponse\x12.\n\x06topics\x18\x01 \x03(\x0b\x32\x1e.kraftlog.v1.DeleteTopicResult\"^\n\x11\x44\x65leteTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\"z\n\x14\x44\x65leteRecordsRequest\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.kraftlog.v1.DeleteRecordsPartition\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"Q\n\x16\x44\x65leteRecordsPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x15\n\rbefore_offset\x18\x03 \x01(\x12\"M\n\x15\x44\x65leteRecordsResponse\x12\x34\n\npartitions\x18\x01 \x03(\x0b\x32 .kraftlog.v1.DeleteRecordsResult\"y\n\x13\x44\x65leteRecordsResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x15\n\rlow_watermark\x18\x03 \x01(\x12\x12\x12\n\nerror_code\x18\x04 \x01(\x05\x12\x15\n\rerror_message\x18\x05 \x01(\t\"&\n\x15\x44\x65scribeTopicsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"G\n\x16\x44\x65scribeTopicsResponse\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.kraftlog.v1.TopicDescription\"\x93\x02\n\x10TopicDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x10\n\x08internal\x18\x05 \x01(\x08\x12\x35\n\npartitions\x18\x06 \x03(\x0b\x32!.kraftlog.v1.PartitionDescription\x12;\n\x07\x63onfigs\x18\x07 \x03(\x0b\x32*.kraftlog.v1.TopicDescription.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x97\x01\n\x14PartitionDescription\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x10\n\x08replicas\x18\x04 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x05 \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x05\"H\n\x16\x44\x65scribeConfigsRequest\x12.\n\tresources\x18\x01 \x03(\x0b\x32\x1b.kraftlog.v1.ConfigResource\",\n\x0e\x43onfigResource\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\"T\n\x17\x44\x65scribeConfigsResponse\x12\x39\n\tresources\x18\x01 \x03(\x0b\x32&.kraftlog.v1.ConfigResourceDescription\"\xa0\x01\n\x19\x43onfigResourceDescription\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12-\n\x08resource\x18\x03 \x01(\x0b\x32\x1b.kraftlog.v1.ConfigResource\x12)\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x18.kraftlog.v1.ConfigEntry\"Q\n\x0b\x43onfigEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x15\n\rdocumentation\x18\x04 \x01(\t\"\x18\n\x16\x44\x65scribeClusterRequest\"\xdf\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12\'\n\x05nodes\x18\x03 \x03(\x0b\x32\x18.kraftlog.v1.ClusterNode\x12\x1f\n\x17metadata_log_end_offset\x18\x04 \x01(\x03\x12\x1f\n\x17metadata_high_watermark\x18\x05 \x01(\x03\x12\x1d\n\x15metadata_leader_epoch\x18\x06 \x01(\x05\x12\x0f\n\x07version\x18\x07 \x01(\t\"}\n\x0b\x43lusterNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\x12\x14\n\x0c\x62roker_epoch\x18\x06 \x01(\x03\x12\r\n\x05roles\x18\x07 \x03(\t2\xa0\x04\n\x05\x41\x64min\x12S\n\x0c\x43reateTopics\x12 .kraftlog.v1.CreateTopicsRequest\x1a!.kraftlog.v1.CreateTopicsResponse\x12S\n\x0c\x44\x65leteTopics\x12 .kraftlog.v1.DeleteTopicsRequest\x1a!.kraftlog.v1.DeleteTopicsResponse\x12V\n\rDeleteRecords\x12!.kraftlog.v1.DeleteRecordsRequest\x1a\".kraftlog.v1.DeleteRecordsResponse\x12Y\n\x0e\x44\x65scribeTopics\x12\".kraftlog.v1.DescribeTopicsRequest\x1a#.kraftlog.v1.DescribeTopicsResponse\x12\\\n\x0f\x44\x65scribeConfigs\x12#.kraftlog.v1.DescribeConfigsRequest\x1a$.kraftlog.v1.DescribeConfigsResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.kraftlog.v1.DescribeClusterRequest\x1a$.kraftlog.v1.DescribeClusterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,32 +51,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETETOPICSRESPONSE']._serialized_end=677
   _globals['_DELETETOPICRESULT']._serialized_start=679
   _globals['_DELETETOPICRESULT']._serialized_end=773
-  _globals['_DESCRIBETOPICSREQUEST']._serialized_start=775
-  _globals['_DESCRIBETOPICSREQUEST']._serialized_end=813
-  _globals['_DESCRIBETOPICSRESPONSE']._serialized_start=815
-  _globals['_DESCRIBETOPICSRESPONSE']._serialized_end=886
-  _globals['_TOPICDESCRIPTION']._serialized_start=889
-  _globals['_TOPICDESCRIPTION']._serialized_end=1164
+  _globals['_DELETERECORDSREQUEST']._serialized_start=775
+  _globals['_DELETERECORDSREQUEST']._serialized_end=897
+  _globals['_DELETERECORDSPARTITION']._serialized_start=899
+  _globals['_DELETERECORDSPARTITION']._serialized_end=980
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=982
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=1059
+  _globals['_DELETERECORDSRESULT']._serialized_start=1061
+  _globals['_DELETERECORDSRESULT']._serialized_end=1182
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_start=1184
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_end=1222
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_start=1224
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_end=1295
+  _globals['_TOPICDESCRIPTION']._serialized_start=1298
+  _globals['_TOPICDESCRIPTION']._serialized_end=1573
   _globals['_TOPICDESCRIPTION_CONFIGSENTRY']._serialized_start=280
   _globals['_TOPICDESCRIPTION_CONFIGSENTRY']._serialized_end=326
-  _globals['_PARTITIONDESCRIPTION']._serialized_start=1167
-  _globals['_PARTITIONDESCRIPTION']._serialized_end=1318
-  _globals['_DESCRIBECONFIGSREQUEST']._serialized_start=1320
-  _globals['_DESCRIBECONFIGSREQUEST']._serialized_end=1392
-  _globals['_CONFIGRESOURCE']._serialized_start=1394
-  _globals['_CONFIGRESOURCE']._serialized_end=1438
-  _globals['_DESCRIBECONFIGSRESPONSE']._serialized_start=1440
-  _globals['_DESCRIBECONFIGSRESPONSE']._serialized_end=1524
-  _globals['_CONFIGRESOURCEDESCRIPTION']._serialized_start=1527
-  _globals['_CONFIGRESOURCEDESCRIPTION']._serialized_end=1687
-  _globals['_CONFIGENTRY']._serialized_start=1689
-  _globals['_CONFIGENTRY']._serialized_end=1770
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=1772
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=1796
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=1799
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=2022
-  _globals['_CLUSTERNODE']._serialized_start=2024
-  _globals['_CLUSTERNODE']._serialized_end=2149
-  _globals['_ADMIN']._serialized_start=2152
-  _globals['_ADMIN']._serialized_end=2608
+  _globals['_PARTITIONDESCRIPTION']._serialized_start=1576
+  _globals['_PARTITIONDESCRIPTION']._serialized_end=1727
+  _globals['_DESCRIBECONFIGSREQUEST']._serialized_start=1729
+  _globals['_DESCRIBECONFIGSREQUEST']._serialized_end=1801
+  _globals['_CONFIGRESOURCE']._serialized_start=1803
+  _globals['_CONFIGRESOURCE']._serialized_end=1847
+  _globals['_DESCRIBECONFIGSRESPONSE']._serialized_start=1849
+  _globals['_DESCRIBECONFIGSRESPONSE']._serialized_end=1933
+  _globals['_CONFIGRESOURCEDESCRIPTION']._serialized_start=1936
+  _globals['_CONFIGRESOURCEDESCRIPTION']._serialized_end=2096
+  _globals['_CONFIGENTRY']._serialized_start=2098
+  _globals['_CONFIGENTRY']._serialized_end=2179
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=2181
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=2205
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=2208
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=2431
+  _globals['_CLUSTERNODE']._serialized_start=2433
+  _globals['_CLUSTERNODE']._serialized_end=2558
+  _globals['_ADMIN']._serialized_start=2561
+  _globals['_ADMIN']._serialized_end=3105
 # @@protoc_insertion_point(module_scope)

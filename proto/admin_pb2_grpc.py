@@ -45,6 +45,11 @@ class AdminStub(object):
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
                 response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DeleteTopicsResponse.FromString,
                 _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/kraftlog.v1.Admin/DeleteRecords',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
         self.DescribeTopics = channel.unary_unary(
                 '/kraftlog.v1.Admin/DescribeTopics',
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeTopicsRequest.SerializeToString,
@@ -73,6 +78,12 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRecords(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,6 +119,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DeleteTopics,
                     request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DeleteTopicsRequest.FromString,
                     response_serializer=kraftlog_dot_proto_dot_admin__pb2.DeleteTopicsResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.DeleteRecordsResponse.SerializeToString,
             ),
             'DescribeTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeTopics,
@@ -180,6 +196,33 @@ class Admin(object):
             '/kraftlog.v1.Admin/DeleteTopics',
             kraftlog_dot_proto_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
             kraftlog_dot_proto_dot_admin__pb2.DeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/DeleteRecords',
+            kraftlog_dot_proto_dot_admin__pb2.DeleteRecordsRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.DeleteRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,6 +28,7 @@ from kraftlog.proto.errors import (
     NotLeaderOrFollowerError,
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    PolicyViolationError,
     StorageError,
     UnknownLeaderEpochError,
 )
@@ -41,6 +42,8 @@ ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
 NO_EPOCH = -1
+HIGH_WATERMARK = -1
+"""As offset of a deletion: everything that is committed."""
 
 TopicPartition = tuple[str, int]
 
@@ -298,6 +301,29 @@ class Partition:
             return False
         self.high_watermark = end
         return True
+
+    # deleting
+
+    def deletion_end(self, before_offset: int) -> int:
+        """Where the log would start if the records below `before_offset` were deleted; -1: all that may be.
+
+        Raises `OffsetOutOfRangeError` beyond the high watermark, `PolicyViolationError` for a topic that is only
+        compacted, and what `check_leader` raises.
+        """
+        self.check_leader()
+        if "delete" not in self.log.config.cleanup_policy:
+            raise PolicyViolationError(
+                f"broker {self.node_id}, {self}: cleanup.policy={','.join(sorted(self.log.config.cleanup_policy))} keeps "
+                "the latest record of each key: delete records by tombstones, or add delete to cleanup.policy"
+            )
+        if before_offset == HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"broker {self.node_id}, {self}: cannot delete the records before {before_offset}: only those below the "
+                f"high watermark {self.high_watermark} may go"
+            )
+        return max(before_offset, self.log.log_start_offset)
 
     # reading
 

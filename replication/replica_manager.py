@@ -25,6 +25,7 @@ from kraftlog.replication.flusher import Flusher
 from kraftlog.replication.loop_timers import LoopTimers
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.purgatory import DelayedOperation, Purgatory
+from kraftlog.replication.retention import Retention
 from kraftlog.replication.timer import TimerEntry
 
 logger = logging.getLogger("kraftlog.replication")
@@ -79,6 +80,9 @@ class ReplicaManager:
         self._published_offset = -1
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_stopped = False
+        self.retention = Retention(
+            self._partitions, log_dir, executor, clock, on_flushed=self._on_flushed, on_failed=self.fail
+        )
 
     # metadata
 

@@ -28,6 +28,7 @@ from kraftlog.sdk.clock import LoopClock, SystemClock
 from kraftlog.sdk.config import AdminConfig
 from kraftlog.sdk.consumer_protocol import decode_assignment, decode_subscription
 from kraftlog.sdk.group_client import GROUP_SERVICE, GroupClient
+from kraftlog.sdk.leaders import LeaderAnswer, LeaderQuestions
 from kraftlog.sdk.metadata import Cluster
 from kraftlog.sdk.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFinder
 from kraftlog.sdk.options import AdminOptions
@@ -81,6 +82,7 @@ class AsyncAdmin:
         self._random = random or random_module.Random()
         self._connector = connector or default_connector()
         self._cluster = Cluster(self.config, connector=self._connector, clock=self._clock, random=self._random)
+        self._leaders = LeaderQuestions(self.config, self._cluster, clock=self._clock, random=self._random)
         self._finder = OffsetFinder(self.config, self._cluster, clock=self._clock, random=self._random)
 
     async def __aenter__(self) -> Self:
@@ -144,6 +146,48 @@ class AsyncAdmin:
         )
         for result in answer.topics:
             _raise(result.error_code, f"topic {result.name!r}", result.error_message)
+
+    async def delete_records(
+        self, before_offsets: Mapping[TopicPartition, int], *, validate_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below an offset of each partition; -1: all that are committed. There is no way back.
+
+            await admin.delete_records({TopicPartition("orders", 0): 1_000})
+
+        Returns where each partition starts, once that is on disk; the files go within log.retention.check.interval.ms.
+        With `validate_only` nothing is deleted, and the answer says where the partitions would start. Consumers below
+        the start meet `OffsetOutOfRangeError`, or go on as auto_offset_reset says.
+
+        Raises the first partition's error, while others may have moved: `OffsetOutOfRangeError` beyond the high
+        watermark, `PolicyViolationError` for a topic that is only compacted, `InvalidTopicError` for an internal one. A
+        retry is safe.
+        """
+
+        async def ask(
+            channel: Channel, offsets: Mapping[TopicPartition, int], limit_ms: float
+        ) -> list[LeaderAnswer[int]]:
+            request = admin_pb2.DeleteRecordsRequest(timeout_ms=round(limit_ms), validate_only=validate_only)
+            for tp, offset in offsets.items():
+                request.partitions.add(topic=tp.topic, partition=tp.partition, before_offset=offset)
+            data = await channel.unary(
+                ADMIN_SERVICE + "DeleteRecords", request.SerializeToString(), timeout_ms=limit_ms
+            )
+            return [
+                LeaderAnswer(
+                    TopicPartition(result.topic, result.partition),
+                    result.error_code,
+                    result.error_message,
+                    result.low_watermark,
+                )
+                for result in admin_pb2.DeleteRecordsResponse.FromString(data).partitions
+            ]
+
+        wanted = {TopicPartition(*tp): offset for tp, offset in before_offsets.items()}
+        for tp in wanted:
+            validate_topic_name(tp.topic)
+        timeout_ms = self.config.default_api_timeout_ms
+        found = await self._leaders.ask("deletion of records", wanted, ask, timeout_ms=timeout_ms)
+        return {tp: found[tp] for tp in wanted}
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Names of all topics, sorted; the cluster's own only on request."""
@@ -403,6 +447,12 @@ class Admin:
     def delete_topics(self, names: Iterable[str]) -> None:
         """See `AsyncAdmin.delete_topics`."""
         self._run(lambda admin: admin.delete_topics(names))
+
+    def delete_records(
+        self, before_offsets: Mapping[TopicPartition, int], *, validate_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        """See `AsyncAdmin.delete_records`."""
+        return self._run(lambda admin: admin.delete_records(before_offsets, validate_only=validate_only))
 
     def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """See `AsyncAdmin.list_topics`."""

@@ -213,6 +213,19 @@ class NodeConfig:
     """Time between writes of `recovery-point-offset-checkpoint`, when something was flushed: after an unclean stop, logs
     are checked from there. Kafka's default is 60000; here the file also says up to where missing records are damage."""
 
+    log_retention_check_interval_ms: int = _setting("log.retention.check.interval.ms", 300_000, _integer(1))
+    """Time between looks at all logs for segments to delete (retention.ms, retention.bytes, deleted records) and idle ones
+    to roll (segment.ms)."""
+
+    producer_id_expiration_ms: int = _setting("producer.id.expiration.ms", 86_400_000, _integer(1))
+    """A partition forgets a producer that it has not heard of for so long, by this process's clock, and then takes a
+    repeated batch of it for a new one."""
+
+    producer_id_expiration_check_interval_ms: int = _setting(
+        "producer.id.expiration.check.interval.ms", 600_000, _integer(1)
+    )
+    """Time between looks for producers to forget."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Defaults of topic configs that this file sets, by topic config name. No key of its own: see TOPIC_DEFAULT_KEYS."""
 

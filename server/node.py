@@ -21,7 +21,9 @@ from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random, Server
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.replica_manager import ReplicaManager
+from kraftlog.replication.retention import Retention
 from kraftlog.server.apis.admin import AdminHandler
+from kraftlog.server.apis.delete_records import DeleteRecordsHandler
 from kraftlog.server.apis.fetch import FetchHandler
 from kraftlog.server.apis.groups import FindCoordinatorHandler
 from kraftlog.server.apis.lifecycle import Lifecycle
@@ -113,6 +115,8 @@ class Node:
         self._tasks = [
             loop.create_task(self._watch_quorum(quorum)),
             loop.create_task(self._repeat(config.replica_high_watermark_checkpoint_interval_ms, high_watermarks.write)),
+            loop.create_task(self._retain(replicas.retention)),
+            loop.create_task(self._expire_producers(replicas.retention)),
             loop.create_task(self._repeat(config.log_flush_offset_checkpoint_interval_ms, log_dir.checkpoint)),
         ]
         self._lifecycle.begin_serving()
@@ -241,6 +245,7 @@ class Node:
             ),
             producer_ids=ProducerIdHandler(self._allocate_producer_ids),
             admin=admin,
+            delete_records=DeleteRecordsHandler(replicas),
             coordinators=FindCoordinatorHandler(replicas, self._offsets_topic_creator(admin)),
             groups=groups,
         )
@@ -317,6 +322,21 @@ class Node:
                 await self._executor.run(work)
             except KraftlogError as error:
                 logger.warning("a checkpoint was not written: %s", error)
+
+    async def _retain(self, retention: Retention) -> None:
+        """Delete old segments from time to time."""
+        while True:
+            await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
+            try:
+                await retention.run()
+            except KraftlogError as error:
+                logger.warning("old segments were not deleted: %s", error)
+
+    async def _expire_producers(self, retention: Retention) -> None:
+        """Forget silent producers from time to time."""
+        while True:
+            await asyncio.sleep(self.config.producer_id_expiration_check_interval_ms / 1000)
+            retention.expire_producers(self.config.producer_id_expiration_ms)
 
     async def _close_log_dir(self, log_dir: LogDir, *, clean: bool) -> None:
         marks = self._replicas.high_watermarks() if self._replicas is not None else {}

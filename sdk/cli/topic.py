@@ -1,4 +1,4 @@
-"""`kraftctl topic`: create, list, describe and delete topics."""
+"""`kraftctl topic`: create, list, describe and delete topics, delete their records."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,6 +22,7 @@ _COMMANDS = {
     "list": Entry("kraftlog.sdk.cli.topic:list_topics", "List topics."),
     "describe": Entry("kraftlog.sdk.cli.topic:describe", "Show partitions, leaders, offsets and configuration."),
     "delete": Entry("kraftlog.sdk.cli.topic:delete", "Delete topics with their records."),
+    "delete-records": Entry("kraftlog.sdk.cli.topic:delete_records", "Delete the oldest records of a topic."),
     "produce": Entry("kraftlog.sdk.cli.produce:produce", "The same as kraftctl produce."),
     "consume": Entry("kraftlog.sdk.cli.consume:consume", "The same as kraftctl consume."),
 }
@@ -29,7 +30,7 @@ _COMMANDS = {
 
 @click.command(cls=LazyGroup, entries=_COMMANDS)
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe and delete topics, delete their records."""
 
 
 @click.command()
@@ -198,3 +199,80 @@ def delete(names: tuple[str, ...], bootstrap_servers: str, extra: tuple[str, ...
         return
     for name in names:
         click.echo(f"deleted topic {name}")
+
+
+@click.command("delete-records")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Only this partition; may be repeated. Default: all.",
+)
+@click.option(
+    "--before",
+    "before",
+    metavar="OFFSET|latest",
+    required=True,
+    help="The first offset that stays; latest: nothing stays that is committed.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@bootstrap_option
+@client_options
+@format_option
+def delete_records(
+    name: str,
+    partitions: tuple[int, ...],
+    before: str,
+    dry_run: bool,
+    bootstrap_servers: str,
+    extra: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Delete the records of a topic below an offset. There is no way back.
+
+    \b
+    Examples:
+      kraftctl topic delete-records orders -p 0 --before 1000 --dry-run
+      kraftctl topic delete-records orders --before latest
+    """
+    from kraftlog.sdk.types import TopicPartition
+
+    validate_topic_name(name)
+    offset = _deletion_offset(before)
+    with admin_client(bootstrap_servers, extra) as admin:
+        numbers = partitions or tuple(each.partition for each in admin.describe_topics([name])[0].partitions)
+        wanted = [TopicPartition(name, number) for number in sorted(set(numbers))]
+        old_starts = admin.list_offsets(wanted, "earliest")
+        starts = admin.delete_records(dict.fromkeys(wanted, offset), validate_only=dry_run)
+    results: list[dict[str, Any]] = [
+        {
+            "topic": name,
+            "partition": tp.partition,
+            "dry_run": dry_run,
+            "old_start_offset": old_starts[tp],
+            "start_offset": starts[tp],
+            "deleted_offsets": max(0, starts[tp] - old_starts[tp]),
+        }
+        for tp in wanted
+    ]
+    if output_format == "json":
+        print_json(results)
+        return
+    verb = "would delete" if dry_run else "deleted"
+    for result in results:
+        click.echo(
+            f"{name}-{result['partition']}: {verb} {plural(result['deleted_offsets'], 'offset')}, "
+            f"start {result['old_start_offset']} -> {result['start_offset']}"
+        )
+
+
+def _deletion_offset(text: str) -> int:
+    """-1 for the high watermark."""
+    if text == "latest":
+        return -1
+    if not text.isascii() or not text.isdigit():
+        raise click.BadParameter(f"{text!r} is neither an offset nor latest", param_hint="--before")
+    return int(text)

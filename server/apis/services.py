@@ -10,6 +10,7 @@ from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import InvalidRequestError
 from kraftlog.proto.seams import CallContext, Handlers, Payload, Stream, StreamHandler, UnaryHandler
 from kraftlog.server.apis.admin import AdminHandler
+from kraftlog.server.apis.delete_records import DeleteRecordsHandler
 from kraftlog.server.apis.fetch import FetchHandler
 from kraftlog.server.apis.groups import FindCoordinatorHandler
 from kraftlog.server.apis.lifecycle import Lifecycle
@@ -37,6 +38,7 @@ class Services:
     metadata: MetadataHandler
     producer_ids: ProducerIdHandler
     admin: AdminHandler
+    delete_records: DeleteRecordsHandler
     coordinators: FindCoordinatorHandler
     groups: GroupCoordinator
 
@@ -86,6 +88,7 @@ class Services:
         return {
             prefix + "CreateTopics": _protobuf(admin_pb2.CreateTopicsRequest, admin.create_topics),
             prefix + "DeleteTopics": _protobuf(admin_pb2.DeleteTopicsRequest, admin.delete_topics),
+            prefix + "DeleteRecords": _protobuf(admin_pb2.DeleteRecordsRequest, self.delete_records.delete_records),
             prefix + "DescribeTopics": _protobuf(admin_pb2.DescribeTopicsRequest, admin.describe_topics),
             prefix + "DescribeConfigs": _protobuf(admin_pb2.DescribeConfigsRequest, admin.describe_configs),
             prefix + "DescribeCluster": _protobuf(admin_pb2.DescribeClusterRequest, admin.describe_cluster),

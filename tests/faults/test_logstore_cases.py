@@ -8,13 +8,20 @@ import errno
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kraftlog.logstore import DiskFullError, Log, LogConfig, LogDir, RealFileSystem
 from kraftlog.logstore.inspect import inspect_segment
-from kraftlog.proto.errors import InvalidRecordError, KraftlogError, OutOfOrderSequenceNumberError, StorageError
+from kraftlog.proto.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    KraftlogError,
+    OutOfOrderSequenceNumberError,
+    StorageError,
+)
 from kraftlog.proto.records import backend, check_crc, read_header
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
@@ -27,11 +34,14 @@ from tests.unit.logstore.builders import (
     idempotent,
     open_log_dir,
     reopen,
+    retain,
     values_of,
 )
 
 FIRST = "/data/t-0/00000000000000000000.log"
 LAST_SEQUENCE = (1 << 31) - 1
+LAST_TIMESTAMP = (1 << 63) - 1
+YEAR_MS = 365 * 86_400_000
 
 
 def filled(count: int, config: LogConfig = SMALL, *, flush: bool = True) -> tuple[SimFileSystem, LogDir, Log]:
@@ -293,6 +303,64 @@ def test_i05_many_threads_open_one_lazy_index_at_length(tmp_path: Path) -> None:
 # Retention and time.
 
 
+@pytest.mark.parametrize("stamp", [NOW_MS + 10 * YEAR_MS, NOW_MS * 1000], ids=["in ten years", "microseconds"])
+def test_k01_a_timestamp_in_the_future_keeps_no_segment_for_ever(stamp: int) -> None:
+    """KIP-937, KAFKA-14991: one such record kept its segment, and all behind it, for years.
+
+    It is refused; where a topic allows it, the segment's age counts from its last write.
+    """
+    now = [NOW_MS]
+    fs = SimFileSystem(wall_ms=lambda: now[0])
+    config = LogConfig(segment_bytes=400, retention_ms=1000)
+    log_dir, log = create_log(config, fs)
+    with pytest.raises(InvalidTimestampError, match=r"message\.timestamp\.after\.max\.ms"):
+        log.append_as_leader(batch("x", timestamps=[stamp]), leader_epoch=0, now_ms=now[0])
+    log.config = replace(config, message_timestamp_after_max_ms=LAST_TIMESTAMP)
+    log.append_as_leader(batch("x", timestamps=[stamp]), leader_epoch=0, now_ms=now[0])
+    log.config = config
+    for number in range(20):
+        log.append_as_leader(batch("y", timestamps=[now[0] + number]), leader_epoch=0, now_ms=now[0] + number)
+    log.roll()
+    assert retain(log_dir, log, now_ms=now[0] + 1000) == 0
+    now[0] += 2000
+    assert retain(log_dir, log, now_ms=now[0]) >= 4
+    assert log.log_start_offset == 21
+
+
+@pytest.mark.parametrize("how", ["running", "clean", "kill"])
+def test_k03_an_idle_growing_segment_expires_too(how: str) -> None:
+    """KAFKA-15047: without new records it was never rolled, hence never deleted."""
+    fs = SimFileSystem()
+    config = LogConfig(retention_ms=1000)
+    log_dir, log = create_log(config, fs)
+    append(log, "only")
+    log.flush()
+    if how != "running":
+        if how == "clean":
+            log_dir.close()
+        fs.kill()
+        log_dir = open_log_dir(fs, config)
+        log = log_dir.logs["t", 0]
+    assert retain(log_dir, log, now_ms=NOW_MS + 1000) == 0
+    assert retain(log_dir, log, now_ms=NOW_MS + 1001) == 1
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (1, 1, 0)
+    assert fs.size(FIRST) is None
+
+
+def test_k03_segments_below_the_log_start_go_first() -> None:
+    """KAFKA-12177: they came last. Records are deleted up to the middle of the third segment."""
+    fs, log_dir, log = filled(20)
+    bases = log.segment_base_offsets
+    log_dir.record_log_starts({log: bases[2] + 2})
+    log.advance_log_start_offset(bases[2] + 2)
+    log.config = replace(SMALL, retention_ms=-1, retention_bytes=log.size_bytes)
+    assert retain(log_dir, log) == 2
+    assert log.segment_base_offsets == bases[2:]
+    log = reopen(fs, SMALL)
+    assert log.log_start_offset == bases[2] + 2
+    assert values_of(log) == expected(20)[bases[2] + 2 :]
+
+
 @pytest.mark.parametrize("how", ["open", "rolled", "clean", "kill"])
 def test_k05_a_lookup_by_time_includes_the_very_timestamp(how: str) -> None:
     """kfake TestIssueTimestampInclusivity: the record with exactly that timestamp was left out."""
@@ -343,6 +411,31 @@ def test_p01_sequence_numbers_wrap(how: str) -> None:
     with pytest.raises(OutOfOrderSequenceNumberError):
         log.append_as_leader(idempotent(1, LAST_SEQUENCE - 5), leader_epoch=0, now_ms=NOW_MS)
     assert log.log_end_offset == 15
+
+
+@pytest.mark.parametrize("how", ["running", "clean", "kill"])
+def test_p09_old_timestamps_do_not_expire_a_producer(how: str) -> None:
+    """KAFKA-9144: state expired by record timestamps, so a producer that stamps with 1970 was forgotten while it lived.
+
+    It counts when this process last saw it, and loading its state counts as seeing it.
+    """
+    day_ms = 86_400_000
+    fs = SimFileSystem()
+    log_dir, log = create_log(fs=fs)
+    data = idempotent(1, 0, timestamps=[1000])
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW_MS)
+    now_ms = NOW_MS + day_ms
+    if how != "running":
+        if how == "clean":
+            log_dir.close()
+        log = reopen(fs)
+        now_ms = NOW_MS  # `reopen` loads at that time
+    assert log.producers.expire(now_ms, day_ms) == 0
+    assert log.append_as_leader(data, leader_epoch=0, now_ms=now_ms).is_duplicate
+    log.append_as_leader(idempotent(1, 1, timestamps=[1001]), leader_epoch=0, now_ms=now_ms)
+    assert log.producers.expire(now_ms + day_ms, day_ms) == 0
+    assert log.producers.expire(now_ms + day_ms + 1, day_ms) == 1
+    assert not log.append_as_leader(idempotent(1, 7), leader_epoch=0, now_ms=now_ms).is_duplicate
 
 
 @pytest.mark.parametrize("how", ["running", "rolled and clean", "rolled and killed", "killed", "power loss"])

@@ -152,6 +152,20 @@ def test_status_shows_the_cluster(cli: Cli) -> None:
 # Topics
 
 
+def test_records_are_deleted_up_to_an_offset(cli: Cli, topic: str) -> None:
+    """A dry run changes nothing; a partition that does not hold so much is an error."""
+    cli.ok("produce", topic, "--partition", "1", stdin=b"a\nb\nc\n")
+    command = ["topic", "delete-records", topic, "-p", "1", "--before", "2"]
+    would = cli.ok(*command, "--dry-run")
+    assert would.strip() == f"{topic}-1: would delete 2 offsets, start 0 -> 2"
+    [result] = cli.json(*command)
+    assert (result["partition"], result["old_start_offset"], result["start_offset"]) == (1, 0, 2)
+    assert cli.ok("consume", topic, "--from-beginning", "-n", "1").strip() == "c"
+    everything = cli.json("topic", "delete-records", topic, "--before", "latest")
+    assert [(each["partition"], each["start_offset"]) for each in everything] == [(0, 0), (1, 3), (2, 0)]
+    assert [each["start_offset"] for each in cli.json("topic", "describe", topic)[0]["partitions"]] == [0, 3, 0]
+
+
 def test_topics_are_created_listed_described_and_deleted(cli: Cli) -> None:
     made = cli.json("topic", "create", "one", "two", "-p", "2", "-c", "retention.ms=1000")
     assert [(each["name"], each["num_partitions"]) for each in made] == [("one", 2), ("two", 2)]

@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from kraftlog.logstore import Log
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
 from kraftlog.proto.seams import CallContext, Handlers, Payload
@@ -29,6 +30,31 @@ from tests.integration.node_harness import (
     running_node,
     values_of,
 )
+
+
+async def test_idle_records_expire_and_stay_gone(tmp_path: Path) -> None:
+    """K03 on a whole node: one record, then nothing; the periodic check rolls and deletes it, and forgets its producer."""
+    often = {
+        "log.retention.check.interval.ms": "10",
+        "producer.id.expiration.check.interval.ms": "10",
+        "producer.id.expiration.ms": "1",
+    }
+    earliest = latest("orders", timestamp=-2)
+    first = batch(b"a", producer_id=0, producer_epoch=0, base_sequence=0)
+    async with running_node(tmp_path / "data", often) as node, client_of(node) as client:
+        await client.create_topic("orders", retention_ms="1")
+        await client.produce(produce_request("orders", first))
+        offset, producers = 0, 1
+        while offset == 0 or producers:
+            answer = await client.call("Broker/ListOffsets", earliest, broker_pb2.ListOffsetsResponse)
+            offset = answer.partitions[0].offset
+            producers = len(cast(Log, node.partitions["orders", 0].log).producers.entries)
+        assert offset == 1
+        again = await client.produce(produce_request("orders", first))
+        assert again.base_offset == 1, "the producer is forgotten: a repetition is a new batch"
+    async with running_node(tmp_path / "data") as node, client_of(node) as client:
+        answer = await client.call("Broker/ListOffsets", earliest, broker_pb2.ListOffsetsResponse)
+        assert answer.partitions[0].offset >= 1
 
 
 async def test_a_second_start_finds_everything(tmp_path: Path) -> None:

@@ -213,6 +213,31 @@ def test_mistakes_are_one_clear_error(node: Cluster, topic: str) -> None:
         producer.send(topic, b"x")
 
 
+def test_deleted_records_are_out_of_range_and_the_earliest_offset_follows(node: Cluster, topic: str) -> None:
+    servers = node.bootstrap_servers
+    tp = TopicPartition(topic, 0)
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        for number in range(5):
+            producer.send(topic, b"%d" % number, partition=0)
+        producer.flush()
+        assert admin.delete_records({tp: 3}, validate_only=True) == {tp: 3}
+        assert admin.list_offsets([tp], "earliest") == {tp: 0}
+        assert admin.delete_records({tp: 3}) == {tp: 3}
+        assert admin.list_offsets([tp], "earliest") == {tp: 3}
+        with pytest.raises(OffsetOutOfRangeError, match="high watermark 5"):
+            admin.delete_records({tp: 6})
+        with pytest.raises(UnknownTopicOrPartitionError):
+            admin.delete_records({TopicPartition(topic, 9): 0})
+        with Consumer(bootstrap_servers=servers, auto_offset_reset="none") as consumer:
+            consumer.assign([tp])
+            consumer.seek(tp, 2)
+            with pytest.raises(OffsetOutOfRangeError):
+                take(consumer, 1)
+            consumer.seek(tp, 3)
+            assert [record.value for record in take(consumer, 2)] == [b"3", b"4"]
+        assert admin.delete_records({tp: -1}) == {tp: 5}
+
+
 def test_a_topic_limit_is_honoured_by_the_batches(node: Cluster) -> None:
     with Admin(bootstrap_servers=node.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name="small", num_partitions=1, configs={"max.message.bytes": "2000"})])

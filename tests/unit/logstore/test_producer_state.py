@@ -1,5 +1,7 @@
 """Idempotent producers and transactions of one partition, by Kafka's rules."""
 
+import tracemalloc
+
 import pytest
 
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerEntry, ProducerStateManager
@@ -127,6 +129,40 @@ def test_a_new_epoch_starts_at_sequence_zero_and_fences_the_old() -> None:
     assert partition.append(header(0, epoch=1)) == [4]
 
 
+def test_silent_producers_are_forgotten_but_none_in_a_transaction() -> None:
+    """The age counts from the last batch; the oldest come first, so that those who stay cost nothing."""
+    producers = ProducerStateManager()
+    for now_ms, producer_id, transactional in ((10, 1, True), (20, 2, False), (30, 3, False), (40, 2, False)):
+        producers.now_ms = now_ms
+        attributes = TRANSACTIONAL if transactional else 0
+        producers.apply(header(0, producer=producer_id, attributes=attributes), now_ms)
+    assert producers.expire(60, 30) == 0
+    assert producers.expire(61, 30) == 1
+    assert list(producers.entries) == [1, 2]
+    assert producers.expire(1000, 30) == 1
+    assert list(producers.entries) == [1]
+    assert producers.first_unstable_offset(100) == 10
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_producers_take_bounded_memory() -> None:
+    """Short-lived producers with one batch each: under half a KiB a producer, and nothing once they are expired."""
+    count = 100_000
+    producers = ProducerStateManager()
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            producers.now_ms = number
+            producers.apply(header(0, producer=number), number)
+        held, _ = tracemalloc.get_traced_memory()
+        assert held / count < 512
+        assert producers.expire(count + 9, 10) == count - 1
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < 8 << 20, "the table's own slots"
+
+
 def test_batches_without_a_producer_are_not_tracked() -> None:
     partition = Partition()
     partition.append(header(-1, producer=-1, epoch=-1))
@@ -209,7 +245,7 @@ def test_a_snapshot_keeps_all_five_batches_and_the_open_transaction() -> None:
     other = ProducerStateManager()
     other.restore(restored)
     assert other.open_transactions() == manager.open_transactions() == {5: 10}
-    assert other.entries[9].batches.maxlen == 5
+    assert len(other.entries[9].batches) == 5
 
 
 def test_the_last_entry_of_a_producer_is_the_one_kafka_would_write() -> None:
