@@ -578,7 +578,10 @@ class Log(ReadableLog):
                 self.flush()
                 with self._flush_lock, storage_errors("close", self.directory):
                     self._save_epochs()
-                    self._snapshots.write(self.log_end_offset, self.producers)
+                    if self.log_end_offset not in self._snapshots.offsets:
+                        # One that is there may be all that is left of producers whose records were deleted: it is synced
+                        # and stays as it is.
+                        self._snapshots.write(self.log_end_offset, self.producers)
                     self._snapshots.retain({segment.base_offset for segment in self._segments})
                     self._active.seal()
                     if self._active.sync_transaction_index():

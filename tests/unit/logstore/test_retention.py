@@ -461,6 +461,19 @@ class TestProducers:
             assert log.log_start_offset == log.log_end_offset == 2
             log = reopen(fs)
 
+    def test_a_clean_stop_puts_no_state_at_risk_that_no_record_can_bring_back(self) -> None:
+        """The snapshot at the end of an emptied log is synced; a stop must not replace it by one that is not."""
+        sent = idempotent(1, 0)
+        for seed in range(20):
+            fs = SimFileSystem()
+            log_dir, log = create_log(replace(SMALL, retention_ms=-1, retention_bytes=0), fs)
+            log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS)
+            assert retain(log_dir, log) == 1
+            log_dir.close()
+            fs.crash(random.Random(seed))
+            log = open_log_dir(fs).logs["t", 0]
+            assert log.append_as_leader(sent, leader_epoch=0, now_ms=NOW_MS).is_duplicate, f"seed {seed}"
+
     def test_the_last_stable_offset_is_not_below_the_start(self) -> None:
         log_dir, log = create_log(LogConfig(retention_bytes=0, retention_ms=-1))
         log.append_as_leader(idempotent(1, 0, is_transactional=True), leader_epoch=0, now_ms=NOW_MS)
