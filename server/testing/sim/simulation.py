@@ -117,6 +117,21 @@ def simulate(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Retention:
+    """How often the node looks for old and idle segments. Records are never old: every reader must see them all."""
+
+    node_config: Mapping[str, str]
+    topic_configs: Mapping[str, str]
+
+    @classmethod
+    def draw(cls, randomness: random.Random) -> "_Retention":
+        if randomness.random() < 0.5:
+            return cls({}, {})
+        interval_ms = randomness.choice((200, 2_000))
+        return cls({"log.retention.check.interval.ms": str(interval_ms)}, {"segment.ms": "1500"})
+
+
 class _Run:
     def __init__(self, seed: int, config: SimulationConfig, trace: Trace) -> None:
         self.config = config
@@ -124,16 +139,18 @@ class _Run:
         self.faults = 0
         self.virtual_seconds = 0.0
         shape = self.seeds.stream("shape")
+        retention = _Retention.draw(self.seeds.stream("retention"))
         self.world = World(
             self.seeds,
             trace,
-            node_config={**_node_config(shape), **config.node},
+            node_config={**_node_config(shape), **retention.node_config, **config.node},
             node_factory=config.node_factory,
             link_config=config.link,
             is_user_topic=lambda topic: topic == TOPIC,
             checks_node=config.checks_node,
         )
-        self._topic_configs = {"segment.bytes": str(shape.choice((8_192, 32_768, 1 << 20)))}
+        segment_bytes = shape.choice((8_192, 32_768, 1 << 20))
+        self._topic_configs = {"segment.bytes": str(segment_bytes), **retention.topic_configs}
         self._producers = [
             ProducerClient(self.world, f"producer-{number}", TOPIC, config.partitions)
             for number in range(1, config.producers + 1)
