@@ -9,6 +9,7 @@
  *     _codec_batch.h    batch headers
  *     _codec_record.h   Record, decode_records, decode_run
  *     _codec_validate.h validate_records
+ *     _codec_compact.h  offset map of compaction, and which records it leaves
  *     _codec_arrow.h    records into Arrow's buffers
  *     _codec_arrow_rows.h   rows of Arrow columns into batches
  *
@@ -20,6 +21,7 @@
 #include "_codec_arrow.h"
 #include "_codec_arrow_rows.h"
 #include "_codec_batch.h"
+#include "_codec_compact.h"
 #include "_codec_crc.h"
 #include "_codec_record.h"
 #include "_codec_snappy.h"
@@ -190,6 +192,9 @@ static PyMethodDef module_methods[] = {
     {"decode_run", FASTCALL(decode_run), NULL},
     {"validate_records", FASTCALL(validate_records), NULL},
     {"decode_records", FASTCALL(decode_records), NULL},
+    {"sip_hash", FASTCALL(py_sip_hash), NULL},
+    {"add_keys", FASTCALL(add_keys), NULL},
+    {"filter_records", FASTCALL(filter_records), NULL},
     {"append_columns", FASTCALL(append_columns), NULL},
     {"partition_column", FASTCALL(partition_column), NULL},
     {NULL, NULL, 0, NULL},

@@ -93,6 +93,38 @@ class Codec(Protocol):
         /,
     ) -> tuple[list[Any], int]: ...
 
+    def sip_hash(self, key: Buffer, data: Buffer, /) -> bytes: ...
+
+    def add_keys(
+        self,
+        table: bytearray,
+        sip_key: Buffer,
+        section: Buffer,
+        record_count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        min_offset: int,
+        used: int,
+        max_used: int,
+        /,
+    ) -> tuple[int, int]: ...
+
+    def filter_records(
+        self,
+        table: Buffer,
+        sip_key: Buffer,
+        section: Buffer,
+        record_count: int,
+        last_offset_delta: int,
+        base_offset: int,
+        base_timestamp: int,
+        end_offset: int,
+        drop_tombstones: bool,
+        horizon: int | None,
+        force_horizon: bool,
+        /,
+    ) -> tuple[int, int, bool, bytes | None]: ...
+
 
 def load(name: str) -> Codec:
     """The twin "c" or "python"; ImportError if the C twin was not built."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kraftlog.proto import records
 from kraftlog.proto.errors import InvalidRecordError, KraftlogError
-from kraftlog.proto.records import CompressionType, arrow, backend, compression
+from kraftlog.proto.records import CompressionType, arrow, backend, compaction, compression
 from kraftlog.proto.records.builder import PythonBatchBuilder, _Batching
 from tests.property import strategies
 from tests.property.strategies import Append, Section
@@ -222,3 +222,136 @@ def test_hostile_compression_gives_bytes_or_invalid_record(codec: CompressionTyp
     mutant = data.draw(strategies.mutants(packed))
     fate = on_both(lambda: bytes(compression.decompress(codec, mutant, 10_000)))
     assert codec is CompressionType.NONE or fate is InvalidRecordError or len(fate) <= 10_000
+
+
+SIP_KEY = bytes(range(16))
+
+
+@pytest.mark.parametrize(
+    ("size", "digest"),
+    [
+        (0, "a3817f04ba25a8e66df67214c7550293"),
+        (1, "da87c1d86b99af44347659119b22fc45"),
+        (15, "5493e99933b0a8117e08ec0f97cfc3d9"),
+    ],
+)
+def test_the_keyed_hash_is_siphash(size: int, digest: str) -> None:
+    """The vectors of its authors' reference implementation: SipHash-2-4-128, key 00..0f, input 00..."""
+    for codec in (PYTHON, C):
+        assert codec.sip_hash(SIP_KEY, bytes(range(size))).hex() == digest
+
+
+@given(st.binary(min_size=16, max_size=16), strategies.blobs)
+def test_the_keyed_hashes_are_equal(key: bytes, data: bytes) -> None:
+    assert C.sip_hash(key, data) == PYTHON.sip_hash(key, data)
+
+
+@given(
+    strategies.hostile_sections(),
+    st.integers(0, 3),
+    st.integers(1, 12),
+    st.integers(0, 4),
+    st.booleans(),
+    st.none() | st.sampled_from([0, 7_000, 1_700_000_050_000, (1 << 63) - 1]),
+    st.booleans(),
+)
+def test_compaction_of_hostile_sections_has_the_same_fate(
+    section: Section, skipped: int, slots: int, mapped: int, drop: bool, horizon: int | None, force: bool
+) -> None:
+    """The offset map's bytes, where it is full, what stays of the section and under which timestamps."""
+    data = memoryview(section.data)
+    count, last, offset = section.record_count, section.last_offset_delta, section.base_offset
+    tables: list[bytearray] = []
+
+    def added() -> tuple[int, int]:
+        tables.append(bytearray(24 * slots))
+        return backend.current.add_keys(
+            tables[-1], SIP_KEY, data, count, last, offset, offset + skipped, 0, max(1, slots - 1)
+        )
+
+    fate = on_both(added)
+    if isinstance(fate, tuple):
+        assert tables[0] == tables[1]
+        assert 0 <= fate[0] <= max(1, slots - 1)
+    on_both(
+        lambda: backend.current.filter_records(
+            tables[0], SIP_KEY, data, count, last, offset, section.base_timestamp, offset + mapped, drop, horizon, force
+        )
+    )
+
+
+_few_keys = st.sampled_from([None, b"", b"a", b"b", b"c", b"long" * 50])
+
+
+@given(
+    st.lists(st.lists(st.tuples(_few_keys, strategies.nullable_blobs), min_size=1, max_size=6), min_size=1, max_size=5),
+    strategies.codecs,
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_compaction_leaves_the_latest_record_of_each_key(
+    contents_of: list[list[tuple[bytes | None, bytes | None]]], codec: CompressionType, max_keys: int, is_late: bool
+) -> None:
+    """Against a dict: latest below the map's end and all from there on; tombstones go when their horizon has passed."""
+    batches, offset = [], 5
+    for number, pairs in enumerate(contents_of):
+        builder = PythonBatchBuilder(compression_type=codec)
+        for place, (key, value) in enumerate(pairs):
+            builder.append(1000 + 10 * number + place, key, value, [("h", b"x")] if place % 2 else ())
+        batches.append(builder.build(base_offset=offset, producer_id=7, producer_epoch=1, base_sequence=3 * number))
+        offset += len(pairs)
+    everything = [record for batch in batches for record in records.decode_records(batch)]
+
+    def cleaned() -> Any:
+        offset_map = compaction.OffsetMap(24 * max_keys, SIP_KEY)
+        for batch in batches:
+            if not offset_map.add(batch, records.read_header(batch), 0):
+                break
+        rounds = []
+        now, found = 5000, batches
+        for _ in range(2):
+            outcomes = [
+                compaction.clean_batch(
+                    batch, records.read_header(batch), offset_map, now_ms=now, delete_retention_ms=100
+                )
+                for batch in found
+            ]
+            found = [bytes(outcome.data) for outcome in outcomes if outcome is not None]
+            rounds.append(([contents(records.decode_records(batch)) for batch in found], found))
+            now += 100 if is_late else 99
+        # compressors may differ between the twins' snappy; what they say may not
+        return (
+            offset_map.end_offset,
+            [said for said, _ in rounds],
+            [
+                [
+                    (
+                        h.base_offset,
+                        h.last_offset_delta,
+                        h.base_sequence,
+                        h.base_timestamp,
+                        h.max_timestamp,
+                        h.record_count,
+                    )
+                ]
+                for _, batches_of in rounds
+                for h in map(records.read_header, batches_of)
+            ],
+        )
+
+    end_offset, (first, second), _ = on_both(cleaned)
+    latest: dict[bytes | None, int] = {
+        it.key: it.offset for it in everything if it.key is not None and it.offset < end_offset
+    }
+    whole = {
+        it.offset
+        for batch in batches
+        for it in records.decode_records(batch)
+        if records.read_header(batch).next_offset <= end_offset
+    }
+    expected = [it for it in everything if it.offset >= end_offset or latest.get(it.key) == it.offset]
+    assert [row[2:8] for rows in first for row in rows] == [
+        (it.offset, it.timestamp, it.timestamp_type, it.key, it.value, it.headers) for it in expected
+    ]
+    later = [it for it in expected if not (is_late and it.value is None and it.offset in whole)]
+    assert [row[2] for rows in second for row in rows] == [it.offset for it in later]
