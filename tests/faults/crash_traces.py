@@ -14,7 +14,7 @@ from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.proto.records import BatchHeader, CompressionType, end_transaction_marker, iter_headers
 from kraftlog.testing.crash_points import RecordingFileSystem
 from kraftlog.testing.filesystem import SECTOR_BYTES, SimFileSystem
-from tests.unit.logstore.builders import CLUSTER_ID, DIRECTORY_ID, NOW_MS, batch, idempotent
+from tests.unit.logstore.builders import CLUSTER_ID, DIRECTORY_ID, NOW_MS, batch, idempotent, retain
 
 PATH = "/data"
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=300)
@@ -97,6 +97,14 @@ class Run:
         self.log(key).advance_log_start_offset(offset)
         self.log_dir.checkpoint()
         self.promise(key, starts=frozenset({offset}))
+
+    def retain(self, retention_bytes: int, key: TopicPartitionKey = KEY) -> None:
+        """Delete old segments."""
+        log = self.log(key)
+        log.config = replace(CONFIG, retention_bytes=retention_bytes)
+        self.promise(key, starts=self.current[key].starts | set(log.segment_base_offsets) | {log.log_end_offset})
+        retain(self.log_dir, log, now_ms=NOW_MS)
+        self.promise(key, starts=frozenset({log.log_start_offset}), flushed_end=log.flushed_end_offset)
 
     def restart(self) -> None:
         """A clean stop and a start."""
@@ -258,6 +266,25 @@ def transactions(run: Run) -> None:
     run.flush()
 
 
+def retention(run: Run) -> None:
+    """Old segments go, and in the end the growing one too."""
+    run.create()
+    for number in range(24):
+        run.append(batch(b"%02d" % number * 400), epoch=number // 6)
+        if number % 5 == 4:
+            run.flush()
+        if number in (9, 14, 21):
+            run.retain(6000)
+    run.delete_records(20)
+    run.retain(5000)
+    run.append(batch("more"), epoch=4)
+    run.flush()
+    run.delete_records(25)
+    run.retain(5000)
+    run.append(batch("last"), epoch=5)
+    run.flush()
+
+
 TRACES: list[Callable[[Run], None]] = [
     append_flush_and_roll,
     large_writes,
@@ -266,6 +293,7 @@ TRACES: list[Callable[[Run], None]] = [
     create_and_delete,
     stop_and_start,
     leader_epochs,
+    retention,
     idempotent_producers,
     transactions,
 ]

@@ -1,4 +1,4 @@
-"""At every point of nine runs, every disk that a power loss may leave opens, and has lost nothing acknowledged.
+"""At every point of ten runs, every disk that a power loss may leave opens, and has lost nothing acknowledged.
 
 The runs and what they promise are in `crash_traces`, the disks come from `kraftlog.testing.crash_points`.
 """
@@ -32,9 +32,9 @@ from tests.faults.crash_traces import (
 )
 
 SEED = int(os.environ.get("KRAFTLOG_SEED", "1"))
-STATES = 250  # of each of nine runs, in `make test`
+STATES = 250  # of each of ten runs, in `make test`
 DEEP_STATES = 6_000
-MAX_PASSES = 20
+MAX_PASSES = 20  # over the crash points of a run, to find so many different states
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def _new_states(
 @pytest.mark.slow
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.__name__)
 def test_every_disk_that_a_power_loss_leaves_opens_with_all_that_was_acknowledged(trace: Callable[[Run], None]) -> None:
-    """2,250 different states of all runs together."""
+    """2,500 different states of all runs together."""
     print("seed", SEED)
     assert check_trace(trace, STATES, SEED) >= STATES
 
@@ -99,7 +99,7 @@ def test_every_disk_that_a_power_loss_leaves_opens_with_all_that_was_acknowledge
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.__name__)
 def test_every_disk_that_a_power_loss_leaves_at_length(trace: Callable[[Run], None]) -> None:
-    """50,400 different states at least: some runs have hardly more."""
+    """56,000 different states at least: some runs have hardly more."""
     print("seed", SEED)
     assert check_trace(trace, DEEP_STATES, SEED) >= DEEP_STATES * 14 // 15
 

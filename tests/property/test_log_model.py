@@ -40,6 +40,7 @@ from kraftlog.proto.records import (
     iter_headers,
     read_control_type,
 )
+from kraftlog.testing.crash_points import random_states
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import retain
 
@@ -271,7 +272,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1 << 32))
     def lose_power(self, seed: int) -> None:
-        self.fs.crash(random.Random(seed))
+        self.crash(seed)
         self.reopen()
 
     @rule(
@@ -293,9 +294,19 @@ class LogMachine(RuleBasedStateMachine):
         if operation == "retain":  # it flushes
             self.safe = max(self.safe, self.log.flushed_end_offset)
         start = self.log.log_start_offset
-        self.fs.crash(random.Random(seed))
+        self.crash(seed)
         self.reopen()
         assert operation != "retain" or self.log.log_start_offset >= start, "retention was taken back"
+
+    def crash(self, seed: int) -> None:
+        """Half of the power losses keep what was written in order, half any of its sectors and names."""
+        rng = random.Random(seed)
+        if rng.randrange(2):
+            self.fs.crash(rng)
+        else:
+            syncs = self.fs.syncs
+            _, self.fs = next(random_states(self.fs, rng))
+            self.fs.syncs = syncs
 
     def reopen(self) -> None:
         self.log_dir = self.open_log_dir()
