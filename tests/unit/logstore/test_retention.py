@@ -12,6 +12,7 @@ from kraftlog.logstore import Log, LogConfig, LogDir
 from kraftlog.logstore.observer import Deletion, SilentObserver
 from kraftlog.logstore.retention import Reason, expired
 from kraftlog.proto.errors import OffsetOutOfRangeError, StorageError
+from kraftlog.testing.crash_points import random_states
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     CLUSTER_ID,
@@ -482,3 +483,18 @@ class TestProducers:
         assert log.last_stable_offset(2) == 0
         assert retain(log_dir, log) == 1
         assert log.last_stable_offset(2) == 2
+
+
+def test_a_producer_whose_records_are_gone_survives_a_stop_and_a_power_loss() -> None:
+    """Only the snapshot knows of it; the one that the stop writes at the same offset must not put it at risk."""
+    for seed in range(20):
+        fs = SimFileSystem()
+        log_dir, log = create_log(LogConfig(retention_ms=-1, retention_bytes=0), fs)
+        log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+        retain(log_dir, log)
+        assert log.log_start_offset == log.log_end_offset == 1
+        log_dir.close()
+        log_dir = open_log_dir(fs)
+        _, disk = next(random_states(fs, random.Random(seed)))
+        log = open_log_dir(disk).logs["t", 0]
+        assert log.producers.entries[1].last_sequence == 0, f"seed {seed}"
