@@ -225,7 +225,7 @@ class Segment:
                 return b"", offset
             data = self._read_batch(start)
             end, next_offset = whole_batches(data, 0)
-        if next_offset is None:
+        if next_offset is None or next_offset <= offset:  # offsets are outside of the CRC: no reader may go in circles
             raise self.no_batch_at(start)
         self._start_hint = (next_offset, start + end)
         return (data if end == len(data) else data[:end]), next_offset

@@ -203,3 +203,17 @@ def test_a_rebuilt_snapshot_remembers_what_the_damaged_one_did() -> None:
                 fs.flip(path, bit // 8, 1 << bit % 8)
                 log = open_log_dir(fs, SMALL).logs["t", 0]
                 assert log.producers.entries[1].last_sequence == 11, f"{path}, bit {bit}"
+
+
+def test_an_offset_that_goes_back_is_an_error_not_a_reader_in_circles() -> None:
+    """No CRC covers the base offset: the next offset of the read would lie before the one that was asked for."""
+    fs = stopped(clean=True)
+    path = "/data/t-0/00000000000000000005.log"
+    size = fs.size(path)
+    assert size == 5 * BATCH_BYTES
+    fs.open(path).pwritev([(2).to_bytes(8, "big")], size - BATCH_BYTES)
+    for suffix in ("index", "timeindex"):
+        fs.put(path.replace("log", suffix), b"")
+    log = open_log_dir(fs, SMALL).logs["t", 0]
+    with pytest.raises(CorruptRecordError, match="no valid batch at position"):
+        log.read(5, 10_000, end_offset=COUNT)
