@@ -13,12 +13,12 @@ All are written by `atomic_write`. A file that does not parse completely is wort
 log and answer None, and the caller falls back to what it can rebuild.
 """
 
-import base64
 import itertools
 import logging
 from collections.abc import Iterable, Mapping
 
 from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file
+from kraftlog.proto.uuids import uuid_from_text, uuid_to_text
 
 logger = logging.getLogger(__name__)
 
@@ -104,19 +104,6 @@ def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
 
 def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None:
     atomic_write(fs, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}\n".encode())
-
-
-def uuid_to_text(value: bytes) -> str:
-    """Kafka's spelling of a 16-byte id: URL-safe base64 without padding, 22 characters."""
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
-
-
-def uuid_from_text(text: str) -> bytes:
-    """Inverse of `uuid_to_text`; `ValueError` for anything else."""
-    value = base64.b64decode(text.encode() + b"==", altchars=b"-_", validate=True)
-    if len(value) != 16:
-        raise ValueError(f"{text!r} is not a 16-byte id")
-    return value
 
 
 def _read_rows(fs: FileSystem, path: str, columns: int) -> list[list[str]] | None:

@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any
 
 from kraftlog.logstore.batches import find_valid_batch, is_zero, unpack_header
-from kraftlog.logstore.checkpoints import read_epoch_checkpoint, read_partition_metadata, uuid_to_text
+from kraftlog.logstore.checkpoints import read_epoch_checkpoint, read_partition_metadata
 from kraftlog.logstore.filesystem import File, FileSystem, read_file
 from kraftlog.logstore.indexes import OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
 from kraftlog.logstore.layout import (
@@ -45,6 +45,7 @@ from kraftlog.logstore.snapshots import decode_snapshot
 from kraftlog.logstore.transaction_index import decode_aborted
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.records import HEADER_BYTES, Record, check_crc, decode_batch, read_header
+from kraftlog.proto.uuids import uuid_to_text
 
 
 class TailKind(Enum):

@@ -27,6 +27,7 @@ TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"  # a segment's file that is about to go
 CLEANED_FILE_SUFFIX = ".cleaned"  # the cleaner's unfinished output
+CUT_FILE_SUFFIX = ".cut"  # bytes that `kraftctl log repair` took out of a file; nothing reads it
 DELETE_DIRECTORY_SUFFIX = "-delete"
 
 LOCK_FILE = ".lock"
@@ -35,6 +36,7 @@ META_PROPERTIES_FILE = "meta.properties"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 

@@ -57,7 +57,7 @@ def format_log_dir(path: str, fs: FileSystem, *, cluster_id: str, node_id: int, 
     """Make `path` a log directory of this node; nothing to do if it is one already.
 
     Raises `InconsistentClusterIdError` if it belongs to another cluster or node. `directory_id`: Kafka's 22-character
-    spelling of a random 16-byte id (`checkpoints.uuid_to_text`).
+    spelling of a random 16-byte id (`proto.uuids`).
     """
     with storage_errors("format", path):
         fs.mkdir(path)

@@ -23,6 +23,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.names import validate_group_id, validate_topic_name
 from kraftlog.proto.seams import Channel, Clock, Connector, Random
+from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.sdk.background import background_loop, register_client
 from kraftlog.sdk.clock import LoopClock, SystemClock
 from kraftlog.sdk.config import AdminConfig
@@ -128,7 +129,7 @@ class AsyncAdmin:
         return [
             CreatedTopic(
                 name=result.name,
-                topic_id=result.topic_id.hex(),
+                topic_id=uuid_to_text(result.topic_id),
                 num_partitions=result.num_partitions,
                 replication_factor=result.replication_factor,
             )
@@ -517,7 +518,7 @@ def group_offset(tp: TopicPartition, committed: OffsetAndMetadata, start: int, e
 def _topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
     return TopicDescription(
         name=topic.name,
-        topic_id=topic.topic_id.hex(),
+        topic_id=uuid_to_text(topic.topic_id),
         internal=topic.internal,
         partitions=tuple(
             PartitionDescription(

@@ -108,7 +108,7 @@ class PartitionDescription:
 class TopicDescription:
     name: str
     topic_id: str
-    """Hexadecimal."""
+    """22 characters, as Kafka spells it."""
     internal: bool
     partitions: tuple[PartitionDescription, ...]
     configs: Mapping[str, str]
@@ -119,6 +119,7 @@ class TopicDescription:
 class CreatedTopic:
     name: str
     topic_id: str
+    """22 characters, as Kafka spells it."""
     num_partitions: int
     replication_factor: int
 

@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from kraftlog.kraft.controller import ControllerConfig
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, layout, validate_topic_configs
-from kraftlog.logstore.checkpoints import read_properties, uuid_from_text
+from kraftlog.logstore.checkpoints import read_properties
 from kraftlog.proto.errors import KraftlogError, StorageError
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random, Server
+from kraftlog.proto.uuids import uuid_from_text
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.replication.retention import Retention

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from kraftlog.logstore import RealFileSystem, format_log_dir
-from kraftlog.logstore.checkpoints import uuid_to_text
+from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.server.properties import format_properties
 
 READY = re.compile(r"^kraftlog node \d+ ready on (\S+)\s*$", re.MULTILINE)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kraftlog.logstore import format_log_dir
-from kraftlog.logstore.checkpoints import uuid_to_text
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random
+from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.replication.partition import Partition
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.node import Node

@@ -7,13 +7,12 @@ from kraftlog.logstore.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
     read_properties,
-    uuid_from_text,
-    uuid_to_text,
     write_epoch_checkpoint,
     write_offset_checkpoint,
     write_partition_metadata,
     write_properties,
 )
+from kraftlog.proto.uuids import uuid_from_text, uuid_to_text
 from kraftlog.testing.filesystem import SimFileSystem
 
 OFFSETS = {("orders", 0): 1042, ("a.b_c-d", 12): 0, ("orders", 10): (1 << 63) - 1}

@@ -365,6 +365,7 @@ def test_the_admin_speaks_plain_values() -> None:
         with pytest.raises(TopicAlreadyExistsError, match="topic 't' exists already"):
             admin.create_topics(["t"])
         assert admin.list_topics() == ["orders", "t"]
+        assert made.topic_id == admin.describe_topics(["t"])[0].topic_id == "AQEBAQEBAQEBAQEBAQEBAQ", "Kafka's spelling"
         assert admin.describe_topics(["t"])[0].configs == {"retention.ms": "1"}
         with pytest.raises(UnknownTopicOrPartitionError, match="topic 'nowhere'"):
             admin.describe_topics(["nowhere"])
