@@ -6,6 +6,11 @@ from whatever thread flushes them.
 Order at start: take the lock, check whose directory it is, read and remove the clean-shutdown marker (durably, before
 any log is touched: a crash while loading must lead to a full recovery), load the logs. At a clean stop: close the logs,
 write the checkpoints, then the marker.
+
+Logs are loaded and closed in as many threads as the caller allows. A damaged log is loaded as such and does not
+concern the others. One that cannot be read or written (an error of the disk, not of the data) fails the directory, as
+in Kafka, where it goes offline: a disk that fails one log may lose any other's writes. The others are still gone
+through first, so that the node's log names all that are concerned.
 """
 
 import logging
@@ -36,6 +41,7 @@ from kraftlog.logstore.filesystem import (
 )
 from kraftlog.logstore.log import Log
 from kraftlog.logstore.observer import SILENT, LogObserver, LogSizes
+from kraftlog.logstore.parallel import run_all
 from kraftlog.proto.errors import (
     InconsistentClusterIdError,
     LogDirNotFoundError,
@@ -94,6 +100,8 @@ class LogDir:
         lock: Lock,
         meta: Mapping[str, str],
         config_for: ConfigFor,
+        *,
+        threads: int,
         observer: LogObserver,
     ) -> None:
         self.path = path
@@ -105,6 +113,7 @@ class LogDir:
         self._fs = fs
         self._lock = lock
         self._config_for = config_for
+        self._threads = threads
         self._observer = observer
         self._logs: dict[TopicPartitionKey, Log] = {}
         self._topic_ids: dict[TopicPartitionKey, bytes] = {}
@@ -128,10 +137,12 @@ class LogDir:
         config: LogConfig | ConfigFor | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         observer: LogObserver = SILENT,
+        threads: int = 1,
     ) -> "LogDir":
         """Take the directory and load its logs, recovering them after an unclean stop.
 
-        `config`: of all logs, or by topic. `on_progress(loaded, total)` is called after each log. Raises
+        `config`: of all logs, or by topic. `on_progress(loaded, total)` is called in this thread, first with 0, then
+        after each log. `threads`: how many logs are loaded, and at the end closed, at the same time. Raises
         `LogDirLockedError` (another process has it), `LogDirNotFoundError` (not formatted), `InconsistentClusterIdError`
         (another cluster's or node's), `StorageError`.
         """
@@ -145,7 +156,7 @@ class LogDir:
                         f"{path} is not a log dir of kraftlog (no {layout.META_PROPERTIES_FILE}): run kraftctl storage format"
                     )
                 _check_identity(meta, path, cluster_id, node_id)
-                log_dir = cls(path, fs, lock, meta, config_for, observer)
+                log_dir = cls(path, fs, lock, meta, config_for, threads=threads, observer=observer)
                 log_dir._load(now_ms, on_progress)
             except BaseException:
                 lock.release()
@@ -259,12 +270,15 @@ class LogDir:
         """Close all logs and give up the lock. With `clean` and no log damaged or failed, the next start trusts it all."""
         is_sound = clean
         try:
-            for key in sorted(self._logs):
-                try:
-                    is_sound &= self._logs[key].close(clean)
-                except StorageError as e:
-                    logger.error("%s-%d is not closed cleanly: %s", *key, e)
+            logs = [self._logs[key] for key in sorted(self._logs)]
+            for log, outcome in run_all(lambda log: log.close(clean), logs, self._threads):
+                if isinstance(outcome, StorageError):
+                    logger.error("%s is not closed cleanly: %s", log.name, outcome)
                     is_sound = False
+                elif isinstance(outcome, Exception):
+                    raise outcome
+                else:
+                    is_sound &= outcome
             if clean:
                 self.checkpoint()
             if is_sound:
@@ -281,18 +295,31 @@ class LogDir:
         self._recovery_points = read_offset_checkpoint(self._fs, self._file(layout.RECOVERY_POINT_FILE)) or {}
         self._log_start_offsets = read_offset_checkpoint(self._fs, self._file(layout.LOG_START_OFFSET_FILE)) or {}
         found = self._find_logs()
-        for number, (key, directory) in enumerate(found):
-            log = self._open_log(key, directory, self._config_for(key[0]), now_ms, is_clean=self.was_clean)
-            if log.damage is not None:
-                logger.error("%s-%d is damaged and takes no writes: %s", *key, log.damage)
-            self._logs[key] = log
-            metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
-            self._topic_ids[key] = read_partition_metadata(self._fs, metadata) or NO_TOPIC_ID
-            if on_progress is not None:
-                on_progress(number + 1, len(found))
+        report = on_progress or (lambda loaded, total: None)
+        report(0, len(found))
+        failures: dict[TopicPartitionKey, Exception] = {}
+        outcomes = run_all(lambda place: self._load_log(*place, now_ms), found, self._threads)
+        for number, ((key, directory), outcome) in enumerate(outcomes):
+            if isinstance(outcome, Exception):
+                logger.error("%s cannot be loaded: %s", directory, outcome)
+                failures[key] = outcome
+            else:
+                self._logs[key], self._topic_ids[key] = outcome
+            report(number + 1, len(found))
+        if failures:
+            raise failures[min(failures)]
+        self._logs = dict(sorted(self._logs.items()))  # whatever order the threads were in
         self._is_loading = False
         if any(self._recovery_points.get(key, 0) != log.recovery_point for key, log in self._logs.items()):
             self.advance()
+
+    def _load_log(self, key: TopicPartitionKey, directory: str, now_ms: int) -> tuple[Log, bytes]:
+        """The log and its topic's id. In any thread, for different logs at the same time."""
+        log = self._open_log(key, directory, self._config_for(key[0]), now_ms, is_clean=self.was_clean)
+        if log.damage is not None:
+            logger.error("%s is damaged and takes no writes: %s", log.name, log.damage)
+        metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
+        return log, read_partition_metadata(self._fs, metadata) or NO_TOPIC_ID
 
     def _find_logs(self) -> list[tuple[TopicPartitionKey, str]]:
         found: list[tuple[TopicPartitionKey, str]] = []

@@ -199,6 +199,9 @@ class NodeConfig:
     background_threads: int = _setting("background.threads", 4, _integer(1, 256))
     """Threads for blocking work: fsync, validation of large batches, recovery."""
 
+    num_recovery_threads_per_data_dir: int = _setting("num.recovery.threads.per.data.dir", 2, _integer(1, 256))
+    """Threads that load the logs at the start, recovering them if need be, and close them at the end."""
+
     shutdown_grace_ms: int = _setting("controlled.shutdown.max.wait.ms", 5_000, _integer(0))
     """How long a stop waits for running requests before it drops them."""
 

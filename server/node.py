@@ -36,6 +36,7 @@ from kraftlog.server.apis.services import Services
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.coordinator import GroupConfig, GroupCoordinator
 from kraftlog.server.coordinator_log import ReplicaCoordinatorLog
+from kraftlog.server.loading import LoadingProgress
 from kraftlog.server.quorum import QuorumConfig, QuorumNode
 from kraftlog.server.registration import BrokerRegistration
 
@@ -175,6 +176,8 @@ class Node:
             cluster_id=config.cluster_id or _cluster_id_of(self._fs, config.log_dir),
             config=LogConfig.from_configs(config.topic_defaults),
             now_ms=self._clock.wall_ms(),
+            on_progress=LoadingProgress(config.log_dir, self._clock),
+            threads=config.num_recovery_threads_per_data_dir,
         )
 
     def _make_quorum(self, log_dir: LogDir, log: Log) -> QuorumNode:

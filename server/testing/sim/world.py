@@ -167,6 +167,7 @@ class World:
             "process.roles": "broker,controller",
             "listeners": f"PLAINTEXT://{NODE_ADDRESS}",
             "log.dirs": LOG_DIR,
+            "num.recovery.threads.per.data.dir": "1",  # real threads would run in an order of their own
             **self._node_config,
         }
         executor = SimExecutor(self.loop, self.seeds.stream(f"{name}/executor"), slowness=self._disk_slowness)

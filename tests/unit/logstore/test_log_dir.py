@@ -201,7 +201,7 @@ class TestLogs:
         LogDir.open(
             DATA, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, on_progress=lambda n, of: told.append((n, of))
         )
-        assert told == [(1, 3), (2, 3), (3, 3)]
+        assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 class TestCleanStop:
