@@ -90,6 +90,9 @@ def good_requests() -> dict[str, bytes]:
             validate_only=True,
         ),
         A + "DeleteTopics": admin_pb2.DeleteTopicsRequest(names=["absent"]),
+        A + "DeleteRecords": admin_pb2.DeleteRecordsRequest(
+            partitions=[admin_pb2.DeleteRecordsPartition(topic="orders", before_offset=0)]
+        ),
         A + "DescribeTopics": admin_pb2.DescribeTopicsRequest(names=["orders"]),
         A + "DescribeConfigs": admin_pb2.DescribeConfigsRequest(
             resources=[admin_pb2.ConfigResource(type=2, name="orders")]
