@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 _EXT4_IOC_SHUTDOWN = (2 << 30) | (4 << 16) | (ord("X") << 8) | 125  # _IOR('X', 125, __u32)
-LOG_FLUSHED, LOG_DROPPED = 1, 2
-"""How the power goes out: with the journal written to disk, or with what of it was not yet there lost."""
+FROZEN, LOG_FLUSHED, LOG_DROPPED = 0, 1, 2
+"""How the power goes out: with everything written to disk before, with the journal written, or with what of it was not
+yet there lost."""
 
 
 class LoopDevice:
