@@ -1,7 +1,8 @@
 """The disk seam: the few operations that the log store needs, and how they fail.
 
 All methods raise `OSError`; the callers in this package map it once to `StorageError`. `RealFileSystem` is POSIX,
-`kraftlog.testing.filesystem.SimFileSystem` keeps everything in memory and forgets what was not synced.
+`kraftlog.testing.filesystem.SimFileSystem` keeps everything in memory and forgets what was not synced. There is no map
+of a file, on purpose: an error of the disk below one is a signal that ends the process, and no `OSError`.
 
 What is durable when:
 - bytes of a file after `fdatasync` (with its size);
@@ -13,7 +14,6 @@ What is durable when:
 import errno
 import fcntl
 import itertools
-import mmap
 import os
 from collections.abc import Sequence
 from typing import Protocol
@@ -69,10 +69,6 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes an empty file where there is none."""
-        ...
-
-    def map_read(self, path: str) -> Buffer:
-        """The whole file, read-only, paged in on demand. Only for files that never shrink (a fault would be SIGBUS)."""
         ...
 
     def size(self, path: str) -> int | None:
@@ -266,13 +262,6 @@ class RealFileSystem:
 
     def open(self, path: str, *, create: bool = False) -> File:
         return _RealFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
-
-    def map_read(self, path: str) -> Buffer:
-        descriptor = _Descriptor(os.open(path, os.O_RDONLY))
-        size = os.fstat(descriptor.fd).st_size
-        if size == 0:
-            return b""  # an empty file cannot be mapped
-        return memoryview(mmap.mmap(descriptor.fd, size, access=mmap.ACCESS_READ))
 
     def size(self, path: str) -> int | None:
         try:

@@ -41,7 +41,7 @@ class TimestampOffset(NamedTuple):
 
 
 class OffsetIndex:
-    """Entries in a bytearray while the segment grows, or in a read-only map of the file."""
+    """Entries in a bytearray while the segment grows, or in a copy of the file."""
 
     __slots__ = ("base_offset", "data")
 

@@ -30,8 +30,9 @@ from kraftlog.logstore.config import LogConfig
 from kraftlog.logstore.errors import is_disk_full, storage_error, storage_errors
 from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
-from kraftlog.logstore.layout import LEADER_EPOCH_FILE
+from kraftlog.logstore.layout import LEADER_EPOCH_FILE, LOG_SUFFIX
 from kraftlog.logstore.observer import SILENT, LogObserver, Recovery
+from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.reading import ReadableLog, Segments, segment_number
 from kraftlog.logstore.recovery import LoadedLog, load_log
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
@@ -87,6 +88,7 @@ class Log(ReadableLog):
         is_clean: bool = False,
         recovery_points: RecoveryPoints | None = None,
         observer: LogObserver = SILENT,
+        open_segments: OpenSegments | None = None,
     ) -> None:
         """Load the log of an existing directory (an empty one gives an empty log) and recover it unless `is_clean`.
 
@@ -100,6 +102,7 @@ class Log(ReadableLog):
         self._fs = fs
         self._recovery_points = recovery_points
         self._observer = observer
+        self._open_segments = open_segments or OpenSegments()
         self._flush_lock = threading.Lock()
         """Held by a running flush, and by what changes files that a flush may be syncing."""
         self._deletion_lock = threading.Lock()
@@ -114,6 +117,7 @@ class Log(ReadableLog):
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
                 is_clean=is_clean,
+                open_segments=self._open_segments,
             )
         self.damage: CorruptRecordError | None = loaded.damage
         self._segments = tuple(loaded.segments)
@@ -254,7 +258,7 @@ class Log(ReadableLog):
         try:
             position = segment.append(placement.buffers, placement.size_bytes)
         except OSError as e:
-            raise self._failed("append to", segment.file.path, e) from e
+            raise self._failed("append to", segment.path(LOG_SUFFIX), e) from e
         for header, last_offset, batch in placement.batches:
             segment.note_batch(position, header, last_offset)
             position += header.size_bytes
@@ -306,7 +310,7 @@ class Log(ReadableLog):
         sealed, path = self._active, self.directory
         try:
             self._snapshots.write(base_offset, self.producers)
-            segment = Segment.create(self._fs, self.directory, base_offset, self.config.index_interval_bytes)
+            segment = self._new_segment(base_offset)
             try:
                 sealed.seal()
             except OSError:
@@ -320,6 +324,10 @@ class Log(ReadableLog):
         self._segments = (*self._segments, segment)
         self._snapshots.retain({s.base_offset for s in self._segments})
         self._observer.on_roll(self.topic, self.partition, base_offset)
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        interval_bytes = self.config.index_interval_bytes
+        return Segment.create(self._fs, self.directory, base_offset, interval_bytes, self._open_segments)
 
     def _jump_to(self, offset: int) -> None:
         """Let the log go on at an offset beyond its end, in a segment of its own.
@@ -367,7 +375,7 @@ class Log(ReadableLog):
             self._announce_end(0)
             self._keep_segments(0)
             self._snapshots.remove_above(-1)
-            self._segments = (Segment.create(self._fs, self.directory, offset, self.config.index_interval_bytes),)
+            self._segments = (self._new_segment(offset),)
             self.epochs.clear()
             self._finish_truncation(offset)
             self.flushed_end_offset = self.log_start_offset = offset
@@ -511,7 +519,7 @@ class Log(ReadableLog):
     def _finish_truncation(self, end_offset: int) -> None:
         self._snapshots.remove_above(end_offset)
         self._fs.fsync_dir(self.directory)
-        self._active.file.fdatasync()
+        self._active.sync_data()
         self.log_end_offset = end_offset
         self.epochs.truncate_to(end_offset)
         start = self._snapshots.load_latest(end_offset, self.producers)
@@ -540,6 +548,11 @@ class Log(ReadableLog):
                 self._observer.on_flush(self.topic, self.partition, seconds, self.flushed_end_offset - flushed)
             return self.flushed_end_offset
 
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether a segment that grows no more waits for a flush."""
+        return bool(self._unsynced)
+
     def _sync_up_to(self, target: int) -> None:
         active = self._active  # read before the sealed ones: if it is sealed meanwhile, it is synced once more later
         self._save_epochs()
@@ -554,7 +567,7 @@ class Log(ReadableLog):
                 self._recovery_points.advance()
             for _ in sealed:
                 self._unsynced.popleft()
-        active.file.fdatasync()
+        active.sync_data()
         self.flushed_end_offset = max(self.flushed_end_offset, target)
 
     def _save_epochs(self) -> None:
@@ -583,8 +596,9 @@ class Log(ReadableLog):
                         # and stays as it is.
                         self._snapshots.write(self.log_end_offset, self.producers)
                     self._snapshots.retain({segment.base_offset for segment in self._segments})
+                    has_changed = not self._active.has_saved_indexes
                     self._active.seal()
-                    if self._active.sync_transaction_index():
+                    if has_changed and self._active.sync_transaction_index():
                         self._fs.fsync_dir(self.directory)
         finally:
             with self._flush_lock, self._deletion_lock:
@@ -593,9 +607,16 @@ class Log(ReadableLog):
                     segment.close()
         return is_sound
 
+    def abandon(self) -> None:
+        """Close the log before its directory goes. Readers that come late get a `StorageError`, and never the files of a
+        log that takes its place."""
+        self.close(clean=False)
+        for segment in self._segments:
+            segment.retire()
+
     def delete(self) -> None:
         """Close and remove the log's directory with everything in it."""
-        self.close(clean=False)
+        self.abandon()
         with storage_errors("delete", self.directory):
             remove_flat_directory(self._fs, self.directory)
 

@@ -41,6 +41,7 @@ from kraftlog.logstore.filesystem import (
 )
 from kraftlog.logstore.log import Log
 from kraftlog.logstore.observer import SILENT, LogObserver, LogSizes
+from kraftlog.logstore.open_segments import DEFAULT_MAX_OPEN_FILES, OpenSegments
 from kraftlog.logstore.parallel import run_all
 from kraftlog.proto.errors import (
     InconsistentClusterIdError,
@@ -103,6 +104,7 @@ class LogDir:
         *,
         threads: int,
         observer: LogObserver,
+        open_segments: OpenSegments,
     ) -> None:
         self.path = path
         self.cluster_id = meta["cluster.id"]
@@ -115,6 +117,8 @@ class LogDir:
         self._config_for = config_for
         self._threads = threads
         self._observer = observer
+        self.open_segments = open_segments
+        """What the logs hold open."""
         self._logs: dict[TopicPartitionKey, Log] = {}
         self._topic_ids: dict[TopicPartitionKey, bytes] = {}
         self._checkpoint_lock = threading.Lock()
@@ -138,13 +142,15 @@ class LogDir:
         on_progress: Callable[[int, int], None] | None = None,
         observer: LogObserver = SILENT,
         threads: int = 1,
+        max_open_files: int = DEFAULT_MAX_OPEN_FILES,
     ) -> "LogDir":
         """Take the directory and load its logs, recovering them after an unclean stop.
 
         `config`: of all logs, or by topic. `on_progress(loaded, total)` is called in this thread, first with 0, then
-        after each log. `threads`: how many logs are loaded, and at the end closed, at the same time. Raises
-        `LogDirLockedError` (another process has it), `LogDirNotFoundError` (not formatted), `InconsistentClusterIdError`
-        (another cluster's or node's), `StorageError`.
+        after each log. `threads`: how many logs are loaded, and at the end closed, at the same time. `max_open_files`:
+        how many segments are kept open, but for those that wait for a flush. Raises `LogDirLockedError` (another process
+        has it), `LogDirNotFoundError` (not formatted), `InconsistentClusterIdError` (another cluster's or node's),
+        `StorageError`.
         """
         config_for = config if callable(config) else _constant(config or LogConfig())
         with storage_errors("open log dir", path):
@@ -156,7 +162,10 @@ class LogDir:
                         f"{path} is not a log dir of kraftlog (no {layout.META_PROPERTIES_FILE}): run kraftctl storage format"
                     )
                 _check_identity(meta, path, cluster_id, node_id)
-                log_dir = cls(path, fs, lock, meta, config_for, threads=threads, observer=observer)
+                open_segments = OpenSegments(max_files=max_open_files)
+                log_dir = cls(
+                    path, fs, lock, meta, config_for, threads=threads, observer=observer, open_segments=open_segments
+                )
                 log_dir._load(now_ms, on_progress)
             except BaseException:
                 lock.release()
@@ -205,7 +214,7 @@ class LogDir:
         log = self._logs.pop(key, None)
         if log is None:
             return
-        log.close(clean=False)
+        log.abandon()
         topic_id = self._topic_ids.pop(key, NO_TOPIC_ID)
         with storage_errors("delete log", log.directory):
             doomed = os.path.join(self.path, layout.deleted_directory_name(topic, partition, topic_id))
@@ -349,6 +358,7 @@ class LogDir:
             is_clean=is_clean,
             recovery_points=self,
             observer=self._observer,
+            open_segments=self.open_segments,
         )
 
     def _forget(self, key: TopicPartitionKey) -> None:

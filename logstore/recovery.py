@@ -46,6 +46,7 @@ from kraftlog.logstore.layout import (
     SNAPSHOT_SUFFIX,
     parse_segment_file,
 )
+from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.producer_state import ProducerStateManager
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
 from kraftlog.logstore.segment import Segment
@@ -80,16 +81,24 @@ class LoadedLog:
 
 
 def load_log(
-    fs: FileSystem, directory: str, *, index_interval: int, recovery_point: int, log_start_offset: int, is_clean: bool
+    fs: FileSystem,
+    directory: str,
+    *,
+    index_interval: int,
+    recovery_point: int,
+    log_start_offset: int,
+    is_clean: bool,
+    open_segments: OpenSegments,
 ) -> LoadedLog:
     """Load the log in an existing directory. Raises `OSError`; damage is in the result."""
     # Where records below the recovery point have all been deleted since, none of them can be missing.
     required_end = recovery_point if recovery_point > log_start_offset else 0
     _remove_leftovers(fs, directory)
-    segments = _find_segments(fs, directory, index_interval)
+    segments = _find_segments(fs, directory, index_interval, open_segments)
     snapshots = SnapshotStore(fs, directory)
     if not segments:
-        return _start_empty(fs, directory, snapshots, index_interval, required_end, log_start_offset)
+        segment = Segment.create(fs, directory, log_start_offset, index_interval, open_segments)
+        return _start_empty(fs, directory, snapshots, segment, required_end)
     loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
     _load_epochs(loaded, fs, directory)
     if not (is_clean and _load_clean(loaded, required_end)):
@@ -99,19 +108,14 @@ def load_log(
 
 
 def _start_empty(
-    fs: FileSystem,
-    directory: str,
-    snapshots: SnapshotStore,
-    index_interval: int,
-    required_end: int,
-    log_start_offset: int,
+    fs: FileSystem, directory: str, snapshots: SnapshotStore, segment: Segment, required_end: int
 ) -> LoadedLog:
+    start_offset = segment.base_offset
     snapshots.remove_above(-1)
-    segment = Segment.create(fs, directory, log_start_offset, index_interval)
     fs.fsync_dir(directory)
-    loaded = LoadedLog([segment], log_start_offset, snapshots)
+    loaded = LoadedLog([segment], start_offset, snapshots)
     if required_end:
-        loaded.damage = _damage(segment, 0, log_start_offset, directory, f"offsets up to {required_end} were synced")
+        loaded.damage = _damage(segment, 0, start_offset, directory, f"offsets up to {required_end} were synced")
     return loaded
 
 
@@ -130,22 +134,23 @@ def _remove_leftovers(fs: FileSystem, directory: str) -> None:
             unlink_if_exists(fs, os.path.join(directory, name))
 
 
-def _find_segments(fs: FileSystem, directory: str, index_interval: int) -> list[Segment]:
+def _find_segments(fs: FileSystem, directory: str, index_interval: int, open_segments: OpenSegments) -> list[Segment]:
     segments = []
     for name in fs.listdir(directory):
         parsed = parse_segment_file(name)
         if parsed is not None and parsed[1] == LOG_SUFFIX:
             size = fs.size(os.path.join(directory, name)) or 0
-            segments.append(Segment(fs, directory, parsed[0], size, index_interval))
+            segments.append(Segment(fs, directory, parsed[0], size, index_interval, open_segments))
     return segments
 
 
 def _load_epochs(loaded: LoadedLog, fs: FileSystem, directory: str) -> None:
     """From the checkpoint, or from the batches of all segments but the last, which is gone through in any case."""
     entries = read_epoch_checkpoint(fs, os.path.join(directory, LEADER_EPOCH_FILE))
-    if entries:
+    if entries is not None:
         loaded.epochs = LeaderEpochCache(entries)
         loaded.saved_epochs = loaded.epochs.entries
+    if entries:
         loaded.epochs.advance_start(loaded.segments[0].base_offset)
         return
     for segment in loaded.segments[:-1]:
@@ -166,7 +171,7 @@ def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
     except CorruptRecordError as e:
         logger.warning("recovering a log that was stopped cleanly: %s", e)
         return False
-    if loaded.saved_epochs is None:
+    if not loaded.saved_epochs:
         for _, header, _ in last.batches():
             loaded.epochs.assign(header.leader_epoch, header.base_offset)
     loaded.epochs.truncate_to(end_offset + 1)  # an epoch without batches may start at the end

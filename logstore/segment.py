@@ -2,7 +2,10 @@
 
 A segment grows, then it is sealed. While it grows (the last one of a log), its file has a preallocated tail of zeros and
 its indexes are in memory. `seal` writes the index files and trims the tail; from then on the files are Kafka's, byte for
-byte, never change and are opened on demand. Truncation may make a sealed segment grow again.
+byte, and never change. Truncation may make a sealed segment grow again.
+
+Files are opened and indexes loaded on demand, and let go of when other segments need the room (`open_segments`), but
+for what is not synced, and for the indexes of a growing segment.
 
 Appends belong to the log's writer; lookups and reads may run in any thread.
 """
@@ -12,13 +15,15 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from kraftlog.logstore import layout
 from kraftlog.logstore.batches import ScannedBatch, find_batch, unpack_header, walk_headers, whole_batches
 from kraftlog.logstore.errors import is_disk_full
 from kraftlog.logstore.filesystem import File, FileSystem, sync_file, unlink_if_exists
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetPosition, TimestampOffset
+from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.producer_state import AbortedTransaction
 from kraftlog.logstore.segment_indexes import INDEX_SUFFIXES, SegmentIndexes, load_aborted, load_indexes
 from kraftlog.proto.errors import CorruptRecordError
@@ -26,6 +31,8 @@ from kraftlog.proto.records import HEADER_BYTES, BatchHeader, decode_batch
 from kraftlog.proto.seams import Buffer
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _PAGE_BYTES = 4096
 _MIN_PREALLOCATION = 16 << 10  # a partition that holds little costs little
@@ -53,19 +60,36 @@ class Segment:
         "_file",
         "_first_timestamp",
         "_fs",
+        "_has_tail",
         "_indexes",
         "_interval_bytes",
+        "_is_unsynced",
+        "_largest",
         "_lock",
+        "_open_segments",
         "_start_hint",
         "_tail_hint",
         "base_offset",
+        "has_saved_indexes",
         "is_gone",
         "is_sealed",
         "size_bytes",
+        "was_used",
     )
 
-    def __init__(self, fs: FileSystem, directory: str, base_offset: int, size_bytes: int, index_interval: int) -> None:
-        """A sealed segment that exists; nothing is opened yet. See `create` and `unseal` for growing ones."""
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        size_bytes: int,
+        index_interval: int,
+        open_segments: OpenSegments | None = None,
+    ) -> None:
+        """A sealed segment that exists; nothing is opened yet. See `create` and `unseal` for growing ones.
+
+        `open_segments`: bounds what this one keeps open together with others. None: it keeps what it has.
+        """
         self._fs = fs
         self._directory = directory
         self.base_offset = base_offset
@@ -73,22 +97,39 @@ class Segment:
         self.is_sealed = True
         self.is_gone = False
         """Deleted or replaced; only readers that have its files open already can go on with it."""
+        self.was_used = False
+        self.has_saved_indexes = True
+        """Whether the index files say what the indexes in memory do."""
         self._interval_bytes = index_interval
         self._allocated = size_bytes
+        self._has_tail = False
+        """The file may be longer than its data."""
+        self._is_unsynced = False
+        """The file was changed since `sync_data` last began: its descriptor stays open."""
+        self._open_segments = open_segments
         self._file: File | None = None
         self._indexes: SegmentIndexes | None = None
         self._first_timestamp: int | None = None
+        self._largest: TimestampOffset | None = None
+        """Of a sealed segment, once it was asked for; stays when the indexes are let go of."""
         self._start_hint = self._end_hint = self._tail_hint = (base_offset, 0)
         """(offset, position): where the last read goes on, up to where it was allowed to go, where the data ends."""
         self._lock = threading.RLock()
-        """Guards lazy opening, so that there is one descriptor and one map per file."""
+        """Guards opening and letting go, so that there is one descriptor, one copy of the indexes, and both stay while
+        they must. Held while the file is changed."""
 
     @classmethod
-    def create(cls, fs: FileSystem, directory: str, base_offset: int, index_interval: int) -> "Segment":
+    def create(
+        cls,
+        fs: FileSystem,
+        directory: str,
+        base_offset: int,
+        index_interval: int,
+        open_segments: OpenSegments | None = None,
+    ) -> "Segment":
         """An empty growing segment; empties a stray file of that name."""
-        segment = cls(fs, directory, base_offset, 0, index_interval)
-        segment._file = fs.open(segment.path(layout.LOG_SUFFIX), create=True)
-        segment._file.truncate(0)
+        segment = cls(fs, directory, base_offset, 0, index_interval, open_segments)
+        segment._open_file(create=True).truncate(0)
         segment.grow_from_scratch()
         return segment
 
@@ -97,23 +138,19 @@ class Segment:
 
     @property
     def file(self) -> File:
-        file = self._file
-        if file is None:
-            with self._lock:
-                if self._file is None:
-                    self._check_is_there()
-                    self._file = self._fs.open(self.path(layout.LOG_SUFFIX))
-                file = self._file
-        return file
+        self.was_used = True
+        return self._file or self._open_file()
 
     @property
     def indexes(self) -> SegmentIndexes:
+        self.was_used = True
         indexes = self._indexes
         if indexes is None:
             with self._lock:
                 if self._indexes is None:
                     self._check_is_there()
-                    self._indexes = self._load_indexes()
+                    self._indexes = self._with_descriptors(self._load_indexes)
+                    self._note_held()
                 indexes = self._indexes
         return indexes
 
@@ -126,13 +163,15 @@ class Segment:
         """
         position = self.size_bytes
         end = position + size_bytes
-        if end > self._allocated:
-            self._preallocate(end)
-        try:
-            self.file.pwritev(buffers, position)
-        except OSError as e:
-            self._cut_failed_append(e)
-            raise
+        with self._lock:
+            file = self._file_to_change()
+            if end > self._allocated:
+                self._preallocate(file, end)
+            try:
+                file.pwritev(buffers, position)
+            except OSError as e:
+                self._cut_failed_append(file, e)
+                raise
         self.size_bytes = end
         return position
 
@@ -141,34 +180,49 @@ class Segment:
         if self._first_timestamp is None:
             self._first_timestamp = header.max_timestamp
         size_bytes = header.size_bytes
+        self.has_saved_indexes = False
         self.indexes.note_batch(position, size_bytes, last_offset, header.max_timestamp)
         self._tail_hint = (last_offset + 1, position + size_bytes)
 
     def seal(self) -> None:
-        """Write the indexes and trim the file; not synced (`sync` does that). After an `OSError` it still grows."""
-        self.indexes.write(self._fs, self.path)
-        self.file.truncate(self.size_bytes)
-        self._allocated = self.size_bytes
-        self.is_sealed = True
-        self._indexes = None
+        """Write the indexes, unless nothing changed, and trim the file; not synced (`sync` does that).
+
+        After an `OSError` it still grows.
+        """
+        if not self.has_saved_indexes:
+            self.indexes.write(self._fs, self.path)
+            self.has_saved_indexes = True
+        with self._lock:
+            if self._has_tail:
+                self._file_to_change().truncate(self.size_bytes)
+                self._has_tail = False
+            self._allocated = self.size_bytes
+            self.is_sealed = True
+            self._indexes = None
 
     def unseal(self) -> None:
         """Let a sealed segment grow again, from the end of its indexes."""
-        if self.is_sealed:
-            self._indexes = self.indexes.growing_again(self._interval_bytes, self.size_bytes)
-            self.is_sealed = False
+        with self._lock:
+            if self.is_sealed:
+                self._indexes = self.indexes.growing_again(self._interval_bytes, self.size_bytes)
+                self.is_sealed = False
+                self._largest = None
+                self._note_held()
 
     def grow_from_scratch(self) -> None:
         """Let the segment grow with empty indexes, which the caller fills by `note_batch` for every batch in it."""
-        self.is_sealed = False
-        self._indexes = SegmentIndexes.growing(self.base_offset, self._interval_bytes)
-        self._first_timestamp = None
-        self._forget_hints()
+        with self._lock:
+            self.is_sealed = False
+            self.has_saved_indexes = False
+            self._indexes = SegmentIndexes.growing(self.base_offset, self._interval_bytes)
+            self._first_timestamp = self._largest = None
+            self._forget_hints()
 
     def truncate_to_position(self, position: int) -> None:
         """Cut a growing segment before the batch at `position`; the indexes follow."""
         aborted = self.indexes.aborted
         self.cut_file(position)
+        self.has_saved_indexes = False
         self._indexes = self._from_headers([])
         self._first_timestamp = None
         self._forget_hints()
@@ -177,12 +231,21 @@ class Segment:
 
     def cut_file(self, position: int) -> None:
         """Let the data end at `position`, without looking at the indexes."""
-        self.file.truncate(position)
-        self.size_bytes = self._allocated = position
+        with self._lock:
+            self._file_to_change().truncate(position)
+            self._has_tail = False
+            self.size_bytes = self._allocated = position
+
+    def sync_data(self) -> None:
+        """Make the `.log` file durable. Any thread, one at a time; what is appended meanwhile may be left out."""
+        with self._lock:
+            file = self.file
+            self._is_unsynced = False  # this thread has the file; what is appended from here on keeps it open again
+        file.fdatasync()
 
     def sync(self) -> None:
         """Make a sealed segment's files durable (not their names: that is the directory's)."""
-        self.file.fdatasync()
+        self.sync_data()
         for suffix in INDEX_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):  # no aborted transactions, no index of them
                 sync_file(self._fs, self.path(suffix))
@@ -258,7 +321,12 @@ class Segment:
     @property
     def largest(self) -> TimestampOffset:
         """Largest timestamp; its offset is the last one of the first batch that has it. (-1, base) when empty."""
-        return self.indexes.largest or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        if self._largest is not None:
+            return self._largest
+        largest = self.indexes.largest or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        if self.is_sealed:
+            self._largest = largest
+        return largest
 
     def newest_ms(self, now_ms: int) -> int:
         """When the newest record was written: the largest timestamp, or the file's last change if that makes no sense.
@@ -299,10 +367,27 @@ class Segment:
         return walk_headers(self.file, position, self.size_bytes)
 
     def close(self) -> None:
-        """Let go of files and maps. A read that runs in another thread ends undisturbed."""
-        self._file = None
-        if self.is_sealed:
-            self._indexes = None
+        """Let go of files and indexes. A read that runs in another thread ends undisturbed."""
+        with self._lock:
+            self._file = None
+            if self.is_sealed:
+                self._indexes = None
+            if self._open_segments is not None:
+                self._open_segments.forget(self)
+
+    def let_go(self) -> bool:
+        """Close the file, and forget loaded indexes, unless the segment is unsynced or busy. See `OpenSegments`."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._is_unsynced:
+                return False
+            self._file = None
+            if self.is_sealed:
+                self._indexes = None
+            return True
+        finally:
+            self._lock.release()
 
     def retire(self) -> None:
         """The log no longer has this segment, its files are about to go: open none of them any more.
@@ -325,22 +410,47 @@ class Segment:
         if self.is_gone:
             raise SegmentGoneError(errno.ENOENT, "segment is gone", self.path(layout.LOG_SUFFIX))
 
-    def _preallocate(self, needed: int) -> None:
+    def _open_file(self, *, create: bool = False) -> File:
+        with self._lock:
+            file = self._file
+            if file is None:
+                self._check_is_there()
+                path = self.path(layout.LOG_SUFFIX)
+                file = self._file = self._with_descriptors(lambda: self._fs.open(path, create=create))
+                self._note_held()
+            return file
+
+    def _with_descriptors(self, work: Callable[[], Result]) -> Result:
+        return work() if self._open_segments is None else self._open_segments.with_descriptors(work)
+
+    def _file_to_change(self) -> File:
+        """The file, which stays open until it is synced. Caller holds the lock."""
+        self._is_unsynced = True
+        return self.file
+
+    def _note_held(self) -> None:
+        """Caller holds the lock."""
+        if self._open_segments is not None:
+            index_bytes = self._indexes.size_bytes if self._indexes is not None and self.is_sealed else 0
+            self._open_segments.note(self, files=int(self._file is not None), index_bytes=index_bytes)
+
+    def _preallocate(self, file: File, needed: int) -> None:
         step = max(_MIN_PREALLOCATION, min(self._allocated, _MAX_PREALLOCATION))
         target = -(-max(needed, self._allocated + step) // _PAGE_BYTES) * _PAGE_BYTES
+        self._has_tail = True  # also after an error: some of it may be there
         try:
-            self.file.preallocate(self._allocated, target - self._allocated)
+            file.preallocate(self._allocated, target - self._allocated)
         except OSError as e:
             if not is_disk_full(e):
                 raise
             target = needed  # the last bytes of a disk are there to be used
-            self.file.preallocate(self._allocated, target - self._allocated)
+            file.preallocate(self._allocated, target - self._allocated)
         self._allocated = target
 
-    def _cut_failed_append(self, error: OSError) -> None:
+    def _cut_failed_append(self, file: File, error: OSError) -> None:
         """Remove what a failed write left: half a batch, or whole ones that nobody was told of."""
         try:
-            self.file.truncate(self.size_bytes)
+            file.truncate(self.size_bytes)
         except OSError:
             raise TornAppendError(error.errno, error.strerror, self.path(layout.LOG_SUFFIX)) from error
         self._allocated = self.size_bytes
@@ -427,14 +537,17 @@ class Segment:
         with self._lock:
             if self.is_sealed and not self.is_gone:
                 self._indexes = self._rebuilt_indexes()
+                self._largest = None
+                self._note_held()
 
     def _rebuilt_indexes(self) -> SegmentIndexes:
         """Indexes of a sealed segment made from its batches' headers; their files are written if that is possible."""
         indexes = self._from_headers(load_aborted(self._fs, self.path))
         try:
-            indexes.write(self._fs, self.path)
+            indexes.write_lookup(self._fs, self.path)
         except OSError as e:
-            logger.warning("the rebuilt indexes of %s stay in memory: %s", self.path(layout.LOG_SUFFIX), e)
+            logger.warning("the rebuilt indexes of %s are not written: %s", self.path(layout.LOG_SUFFIX), e)
+        self.has_saved_indexes = False  # a clean stop is the time for a second attempt
         return indexes
 
     def _from_headers(self, aborted: list[AbortedTransaction]) -> SegmentIndexes:

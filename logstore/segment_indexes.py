@@ -1,7 +1,7 @@
 """All that tells where to look in one segment: offset index, time index, aborted transactions, largest timestamp.
 
-Growing indexes are bytearrays that `note_batch` extends; loaded ones are read-only maps of the files. A segment holds
-one such object and replaces it as a whole, so that a reader in another thread sees one consistent set.
+Growing indexes are bytearrays that `note_batch` extends; loaded ones are copies of the files. A segment holds one such
+object and replaces it as a whole, so that a reader in another thread sees one consistent set.
 """
 
 import logging
@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 _WIDEST_ENTRY_BYTES = 12
+_ABORTED_BYTES = 200  # an `AbortedTransaction` in memory
 
 PathOf = Callable[[str], str]
 """The segment's file with a suffix."""
@@ -76,23 +77,32 @@ class SegmentIndexes:
         """Whether each index may take one more entry."""
         return max(self.offsets.size_bytes, self.times.size_bytes) + _WIDEST_ENTRY_BYTES <= max_bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory that they take, roughly."""
+        return self.offsets.size_bytes + self.times.size_bytes + len(self.aborted) * _ABORTED_BYTES
+
     def write(self, fs: FileSystem, path_of: PathOf) -> None:
         """Write the files of a segment that grows no more; not synced. The largest timestamp gets an entry."""
-        if self.largest is not None:
-            self.times.maybe_append(*self.largest)
-        write_unsynced(fs, path_of(INDEX_SUFFIX), self.offsets.data)
-        write_unsynced(fs, path_of(TIME_INDEX_SUFFIX), self.times.data)
+        self.write_lookup(fs, path_of)
         if self.aborted:
             write_unsynced(fs, path_of(TXN_INDEX_SUFFIX), b"".join(map(encode_aborted, self.aborted)))
         else:
             unlink_if_exists(fs, path_of(TXN_INDEX_SUFFIX))
 
+    def write_lookup(self, fs: FileSystem, path_of: PathOf) -> None:
+        """As `write`, without the list of aborted transactions: only what the batches' headers say."""
+        if self.largest is not None:
+            self.times.maybe_append(*self.largest)
+        write_unsynced(fs, path_of(INDEX_SUFFIX), self.offsets.data)
+        write_unsynced(fs, path_of(TIME_INDEX_SUFFIX), self.times.data)
+
 
 def load_indexes(fs: FileSystem, path_of: PathOf, base_offset: int, size_bytes: int) -> SegmentIndexes | None:
-    """Map a sealed segment's index files; None (and the reason in the log) if they cannot be this segment's."""
+    """Read a sealed segment's index files; None (and the reason in the log) if they cannot be this segment's."""
     try:
-        offsets = OffsetIndex(base_offset, fs.map_read(path_of(INDEX_SUFFIX)))
-        times = TimeIndex(base_offset, fs.map_read(path_of(TIME_INDEX_SUFFIX)))
+        offsets = OffsetIndex(base_offset, read_file(fs, path_of(INDEX_SUFFIX)))
+        times = TimeIndex(base_offset, read_file(fs, path_of(TIME_INDEX_SUFFIX)))
     except FileNotFoundError as e:
         logger.warning("rebuilding the indexes of %s: %s is missing", path_of(""), e.filename)
         return None

@@ -76,6 +76,9 @@ class PartitionLog(Protocol):
     @property
     def failure(self) -> StorageError | None: ...
 
+    @property
+    def has_unsynced_segments(self) -> bool: ...
+
     def assign_epoch(self, leader_epoch: int) -> None: ...
 
     def append_as_leader(

@@ -330,9 +330,13 @@ class ReplicaManager:
             self._progressed(partition.key)
 
     def _schedule_flush(self, partition: Partition) -> None:
-        """`flush.policy=interval`: flush after `flush.messages` records or `flush.ms`, whichever comes first."""
-        config = partition.log.config
-        if partition.log.log_end_offset - partition.log.flushed_end_offset >= config.flush_messages:
+        """`flush.policy=interval`: flush after `flush.messages` records or `flush.ms`, whichever comes first.
+
+        As in Kafka also after a roll: recovery then has one segment to check, and no more files than that stay open.
+        """
+        log = partition.log
+        config = log.config
+        if log.log_end_offset - log.flushed_end_offset >= config.flush_messages or log.has_unsynced_segments:
             self._flushers[partition.key].request()
         elif config.flush_ms < NEVER_MS and partition.key not in self._flush_timers:
             self._flush_timers[partition.key] = self.timers.add(

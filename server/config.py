@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kraftlog.logstore.config import validate_topic_configs
+from kraftlog.logstore.open_segments import DEFAULT_MAX_OPEN_FILES
 from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown
 from kraftlog.proto.errors import InvalidConfigError
 
@@ -201,6 +202,10 @@ class NodeConfig:
 
     num_recovery_threads_per_data_dir: int = _setting("num.recovery.threads.per.data.dir", 2, _integer(1, 256))
     """Threads that load the logs at the start, recovering them if need be, and close them at the end."""
+
+    log_max_open_files: int = _setting("log.max.open.files", DEFAULT_MAX_OPEN_FILES, _integer(1))
+    """Segment files that the node keeps open, but for those that wait for a flush; at most half of what the process may
+    open. Kafka keeps every segment open that was ever read."""
 
     shutdown_grace_ms: int = _setting("controlled.shutdown.max.wait.ms", 5_000, _integer(0))
     """How long a stop waits for running requests before it drops them."""

@@ -18,12 +18,14 @@ import random  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
+from dataclasses import replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from kraftlog.logstore import RealFileSystem  # noqa: E402
 from kraftlog.proto.errors import KraftlogError  # noqa: E402
 from kraftlog.server.config import NodeConfig  # noqa: E402
 from kraftlog.server.grpc import GrpcNetwork  # noqa: E402
+from kraftlog.server.limits import raise_open_files_limit  # noqa: E402
 from kraftlog.server.node import Node  # noqa: E402
 from kraftlog.server.properties import read_properties  # noqa: E402
 from kraftlog.server.seams import SystemClock, ThreadExecutor  # noqa: E402
@@ -45,10 +47,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        return asyncio.run(_run(NodeConfig.from_properties(read_properties(parsed.config))))
+        return asyncio.run(_run(_within_limits(NodeConfig.from_properties(read_properties(parsed.config)))))
     except (KraftlogError, OSError) as error:
         print(f"kraftlog: error: {_one_line(error)}", file=sys.stderr)
         return 1
+
+
+def _within_limits(config: NodeConfig) -> NodeConfig:
+    """Raise the process's limit of open files, and leave half of it to connections."""
+    most = raise_open_files_limit() // 2
+    if config.log_max_open_files <= most:
+        return config
+    logger.warning(
+        "log.max.open.files=%d is lowered to %d: raise the limit (ulimit -n)", config.log_max_open_files, most
+    )
+    return replace(config, log_max_open_files=most)
 
 
 async def _run(config: NodeConfig) -> int:

@@ -16,6 +16,7 @@ from kraftlog.kraft.controller import ControllerConfig
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, layout, validate_topic_configs
 from kraftlog.logstore.checkpoints import read_properties
+from kraftlog.logstore.observer import SILENT, LogObserver
 from kraftlog.proto.errors import KraftlogError, StorageError
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC
 from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random, Server
@@ -59,14 +60,16 @@ class Node:
         fs: FileSystem,
         network: Network,
         executor: BlockingExecutor,
+        log_observer: LogObserver = SILENT,
     ) -> None:
-        """The executor is the caller's to close, after `stop`."""
+        """The executor is the caller's to close, after `stop`. `log_observer` is told what the log store does."""
         self.config = config
         self._clock = clock
         self._random = random
         self._fs = fs
         self._network = network
         self._executor = executor
+        self._log_observer = log_observer
         self._lifecycle = Lifecycle(config.node_id)
         self._log_dir: LogDir | None = None
         self._quorum: QuorumNode | None = None
@@ -178,6 +181,8 @@ class Node:
             now_ms=self._clock.wall_ms(),
             on_progress=LoadingProgress(config.log_dir, self._clock),
             threads=config.num_recovery_threads_per_data_dir,
+            max_open_files=config.log_max_open_files,
+            observer=self._log_observer,
         )
 
     def _make_quorum(self, log_dir: LogDir, log: Log) -> QuorumNode:

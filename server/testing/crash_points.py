@@ -81,9 +81,6 @@ class RecordingFileSystem:
         self.note(Change("open", (path, create)))
         return _RecordingFile(self, file, number)
 
-    def map_read(self, path: str) -> Buffer:
-        return self.disk.map_read(path)
-
     def size(self, path: str) -> int | None:
         return self.disk.size(path)
 

@@ -220,9 +220,6 @@ class SimFileSystem:
                 raise IsADirectoryError(errno.EISDIR, "is a directory", path)
             return _SimFile(self, path, node, self._generation)
 
-    def map_read(self, path: str) -> Buffer:
-        return self.contents(path)
-
     def size(self, path: str) -> int | None:
         with self._mutex:
             node = self._find(path)

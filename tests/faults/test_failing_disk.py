@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog.logstore import DiskFullError, RealFileSystem, format_log_dir
-from kraftlog.proto.errors import StorageError
+from kraftlog.proto.errors import CorruptRecordError, StorageError
 from tests.faults.loop_device import loop_device
 from tests.faults.power_loss_writer import open_directory, value_of
 from tests.unit.logstore.builders import CLUSTER_ID, DIRECTORY_ID, NOW_MS, batch, values_of
@@ -117,6 +117,75 @@ def test_a_short_write_is_gone_on_with(shim: str, path: str) -> None:
         assert injected
         assert flushed == (flushed_before := flushed_before + ROUNDS)
         check(path, flushed, f"short write {nth}")
+
+
+def read_cut_files(path: str) -> None:
+    """A process that has read a log meets its files cut short, half and then to nothing."""
+    log_dir = open_directory(path)
+    log = log_dir.logs["t", 0]
+    outcomes: list[str] = []
+
+    def look() -> None:
+        for base in log.segment_base_offsets[:-1]:
+            for read in (
+                lambda offset=base: log.read(offset + 1, 1 << 20, end_offset=log.log_end_offset),
+                lambda: log.offset_for_time(NOW_MS),
+            ):
+                try:
+                    read()
+                    outcomes.append("answer")
+                except (CorruptRecordError, StorageError) as e:
+                    outcomes.append(type(e).__name__)
+
+    look()
+    assert set(outcomes) == {"answer"}
+    for divisor in (2, 1 << 40):
+        for suffix in (".index", ".timeindex", ".log"):
+            for base in log.segment_base_offsets[:-1]:
+                name = os.path.join(path, "t-0", f"{base:020d}{suffix}")
+                os.truncate(name, os.path.getsize(name) // divisor)
+            look()
+    print("ended", *sorted(set(outcomes)), flush=True)
+
+
+@pytest.mark.slow
+def test_files_that_are_cut_under_a_reader_are_no_signal(path: str) -> None:
+    """Somebody truncates index and log files of a running node."""
+    append_and_flush(path)
+    code = "import sys; from tests.faults.test_failing_disk import read_cut_files as run; run(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{ran.returncode} {ran.stderr[-2000:]}"
+    assert ran.stdout.split() == ["ended", "CorruptRecordError", "answer"]
+
+
+def read_index(path: str) -> None:
+    """Under the shim: what a lookup in an index says that the disk does not give back."""
+    log = open_directory(path).logs["t", 0]
+    try:
+        print("answer", log.read(1, 1, end_offset=log.log_end_offset).next_offset)
+    except StorageError as e:
+        print("failed", e)
+    print("again", log.read(1, 1, end_offset=log.log_end_offset).next_offset)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "log"])
+def test_an_old_file_that_cannot_be_read_is_an_error_of_that_read(suffix: str, shim: str, path: str) -> None:
+    append_and_flush(path)
+    code = "import sys; from tests.faults.test_failing_disk import read_index as run; run(sys.argv[1])"
+    file = f"{path}/t-0/00000000000000000000.{suffix}"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, path],
+        env=os.environ | {"LD_PRELOAD": shim, "FAIL_FOLDER": file, "FAIL_CALL": "pread", "FAIL_AT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.returncode} {ran.stderr[-2000:]}"
+    assert "injected" in ran.stderr
+    failed, again = ran.stdout.splitlines()
+    assert "Input/output error" in failed
+    assert again == "again 2"
 
 
 @pytest.mark.slow

@@ -143,7 +143,12 @@ class _Run:
         self.world = World(
             self.seeds,
             trace,
-            node_config={**_node_config(shape), **retention.node_config, **config.node},
+            node_config={
+                **_node_config(shape),
+                **_open_files(self.seeds.stream("open files")),
+                **retention.node_config,
+                **config.node,
+            },
             node_factory=config.node_factory,
             link_config=config.link,
             is_user_topic=lambda topic: topic == TOPIC,
@@ -365,3 +370,8 @@ def _node_config(shape: random.Random) -> dict[str, str]:
         "group.min.session.timeout.ms": "1000",
         "controlled.shutdown.max.wait.ms": "1000",
     }
+
+
+def _open_files(randomness: random.Random) -> dict[str, str]:
+    """How few segments the node may keep open: in half of the seeds files are opened anew all the time."""
+    return {"log.max.open.files": str(randomness.choice((1, 3)))} if randomness.random() < 0.5 else {}

@@ -44,7 +44,7 @@ class TestEveryFileSystem:
         assert file.pread(2, 4) == b"ef"
         assert file.pread(5, 50) == b""
         assert (file.size(), fs.size(f"{path}/a"), fs.size(f"{path}/b")) == (6, 6, None)
-        assert bytes(fs.map_read(f"{path}/a")) == b"abcXef"
+        assert read_file(fs, f"{path}/a") == b"abcXef"
 
     def test_a_write_of_more_buffers_than_one_call_takes(self, disk: tuple[FileSystem, str]) -> None:
         fs, path = disk
@@ -58,7 +58,7 @@ class TestEveryFileSystem:
         file.pwritev([b""], 0)
         file.pwritev([], 10)
         assert file.size() == 0
-        assert bytes(fs.map_read(f"{path}/a")) == b""
+        assert read_file(fs, f"{path}/a") == b""
 
     def test_preallocated_space_is_zeros_and_keeps_data(self, disk: tuple[FileSystem, str]) -> None:
         fs, path = disk
@@ -78,7 +78,7 @@ class TestEveryFileSystem:
 
     def test_a_missing_file_is_not_made_by_accident(self, disk: tuple[FileSystem, str]) -> None:
         fs, path = disk
-        for use in (fs.open, fs.map_read, fs.unlink, fs.listdir, fs.rmdir):
+        for use in (fs.open, fs.unlink, fs.listdir, fs.rmdir):
             with pytest.raises(FileNotFoundError):
                 use(f"{path}/missing")
         with pytest.raises(FileNotFoundError):

@@ -24,6 +24,7 @@ class FakeLog:
         self.flushed_end_offset = end
         self.first_unstable_offset: int | None = None
         self.failure: StorageError | None = None
+        self.has_unsynced_segments = False
         self.flushes = 0
         self.epoch = -1
 

@@ -250,6 +250,20 @@ async def test_with_interval_the_flush_follows_later(fs: SimFileSystem) -> None:
     assert partition.log.flushed_end_offset == 5
 
 
+async def test_with_interval_a_full_segment_is_flushed(fs: SimFileSystem) -> None:
+    """As in Kafka: however late flush.ms is, a crash leaves one segment to check, not all of them."""
+    broker = Broker(fs)
+    partition = await broker.create(flush_policy="interval", segment_bytes=str(2 * len(batch())))
+    for _ in range(2):
+        broker.write(partition)
+    await settle()
+    assert partition.log.flushed_end_offset == 0
+    broker.write(partition)
+    await settle()
+    assert partition.log.flushed_end_offset == 3
+    assert not partition.log.has_unsynced_segments
+
+
 async def test_a_write_that_is_not_acknowledged_in_time_says_so(fs: SimFileSystem) -> None:
     """timeout_ms: REQUEST_TIMED_OUT, although the records are in the log and may be acknowledged to a retry."""
     broker = Broker(fs)
