@@ -82,13 +82,17 @@ class OffsetIndex:
         del self.data[keep * _OFFSET_ENTRY.size :]
 
     def is_plausible(self, size_bytes: int) -> bool:
-        """Whether this can be the index of a segment of so many bytes: whole entries, the last one inside."""
+        """Whether this can be the index of a segment of so many bytes: whole entries, the last one inside and the highest.
+
+        It is not in a file that ends with zeros, which Kafka leaves after a crash: it has room for entries to come.
+        """
         if len(self.data) % _OFFSET_ENTRY.size:
             return False
         if not len(self):
             return True
         last = self.entry(len(self) - 1)
-        return last.offset >= self.base_offset and 0 <= last.position < size_bytes
+        is_highest = len(self) == 1 or last.position > self.entry(0).position
+        return is_highest and last.offset >= self.base_offset and 0 <= last.position < size_bytes
 
     def _relative(self, number: int) -> int:
         return int(_RELATIVE.unpack_from(self.data, number * _OFFSET_ENTRY.size)[0])

@@ -22,7 +22,6 @@ from types import MappingProxyType
 from kraftlog.logstore import layout
 from kraftlog.logstore.checkpoints import (
     TopicPartitionKey,
-    read_offset_checkpoint,
     read_partition_metadata,
     read_properties,
     write_offset_checkpoint,
@@ -43,6 +42,7 @@ from kraftlog.logstore.log import Log
 from kraftlog.logstore.observer import SILENT, LogObserver, LogSizes
 from kraftlog.logstore.open_segments import DEFAULT_MAX_OPEN_FILES, OpenSegments
 from kraftlog.logstore.parallel import run_all
+from kraftlog.logstore.recorded import recorded_offsets
 from kraftlog.proto.errors import (
     InconsistentClusterIdError,
     LogDirNotFoundError,
@@ -125,6 +125,7 @@ class LogDir:
         """Guards the two checkpoint files that logs may write from other threads, and what is known to be in them."""
         self._recovery_points: dict[TopicPartitionKey, int] = {}
         self._log_start_offsets: dict[TopicPartitionKey, int] = {}
+        self._cleaner_offsets: dict[TopicPartitionKey, int] = {}
         self._announced_starts: dict[TopicPartitionKey, int] = {}
         """Recorded starts that logs are about to have."""
         self._is_loading = True
@@ -253,6 +254,8 @@ class LogDir:
             start_offset = max(log.log_start_offset, self._announced_starts.get(key, 0))
             if self._log_start_offsets.get(key, 0) > start_offset:
                 self._write_log_start_offsets({key: start_offset})
+            if self._cleaner_offsets.get(key, 0) > log.flushed_end_offset:
+                self._write_cleaner_offsets({**self._cleaner_offsets, key: log.flushed_end_offset})
 
     def record_log_starts(self, starts: Mapping[Log, int]) -> None:
         """Record where logs are about to start, durably, before anybody learns of it: a start never moves back.
@@ -269,7 +272,7 @@ class LogDir:
     def high_watermarks(self) -> dict[TopicPartitionKey, int]:
         """As last written by `checkpoint_high_watermarks`; {} if the file is missing or damaged."""
         with storage_errors("read", self.path):
-            return read_offset_checkpoint(self._fs, self._file(layout.HIGH_WATERMARK_FILE)) or {}
+            return recorded_offsets(self._fs, self.path, layout.HIGH_WATERMARK_FILE) or {}
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartitionKey, int]) -> None:
         with storage_errors("write checkpoints in", self.path):
@@ -301,8 +304,9 @@ class LogDir:
     def _load(self, now_ms: int, on_progress: Callable[[int, int], None] | None) -> None:
         self.was_clean = unlink_if_exists(self._fs, self._file(layout.CLEAN_SHUTDOWN_FILE))
         self._fs.fsync_dir(self.path)
-        self._recovery_points = read_offset_checkpoint(self._fs, self._file(layout.RECOVERY_POINT_FILE)) or {}
-        self._log_start_offsets = read_offset_checkpoint(self._fs, self._file(layout.LOG_START_OFFSET_FILE)) or {}
+        self._recovery_points = recorded_offsets(self._fs, self.path, layout.RECOVERY_POINT_FILE) or {}
+        self._log_start_offsets = recorded_offsets(self._fs, self.path, layout.LOG_START_OFFSET_FILE) or {}
+        self._cleaner_offsets = recorded_offsets(self._fs, self.path, layout.CLEANER_OFFSET_FILE) or {}
         found = self._find_logs()
         report = on_progress or (lambda loaded, total: None)
         report(0, len(found))
@@ -353,13 +357,21 @@ class LogDir:
             partition=key[1],
             config=config,
             now_ms=now_ms,
-            recovery_point=self._recovery_points.get(key, 0),
+            recovery_point=self._synced_end(key),
             log_start_offset=self._log_start_offsets.get(key, 0),
             is_clean=is_clean,
             recovery_points=self,
             observer=self._observer,
             open_segments=self.open_segments,
         )
+
+    def _synced_end(self, key: TopicPartitionKey) -> int:
+        """Up to where the log is known to be on disk: its recovery point, or where compaction has come to.
+
+        The cleaner, Kafka's too, syncs what it writes. Kafka records recovery points once a minute only, and gaps that
+        compaction made above them are no loss.
+        """
+        return max(self._recovery_points.get(key, 0), self._cleaner_offsets.get(key, 0))
 
     def _forget(self, key: TopicPartitionKey) -> None:
         """See to it that no checkpoint speaks of an earlier log of that name."""
@@ -369,6 +381,13 @@ class LogDir:
             self._announced_starts.pop(key, None)
             if key in self._log_start_offsets:
                 self._write_log_start_offsets()
+            if key in self._cleaner_offsets:
+                self._write_cleaner_offsets({k: offset for k, offset in self._cleaner_offsets.items() if k != key})
+
+    def _write_cleaner_offsets(self, offsets: dict[TopicPartitionKey, int]) -> None:
+        """Caller holds the checkpoint lock."""
+        write_offset_checkpoint(self._fs, self._file(layout.CLEANER_OFFSET_FILE), offsets)
+        self._cleaner_offsets = offsets
 
     def _write_recovery_points(self, changed: Mapping[TopicPartitionKey, int] = MappingProxyType({})) -> None:
         """Caller holds the checkpoint lock, and reads the offsets only then: a retreat in between must not be undone.

@@ -35,7 +35,7 @@ from kraftlog.logstore.filesystem import (
     unlink_if_exists,
 )
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
-from kraftlog.logstore.recorded import Recorded, partition_folders, recorded_of
+from kraftlog.logstore.recorded import Recorded, partition_folders, recorded_of, recorded_offsets
 from kraftlog.logstore.repair_plan import Cut, LogPlan, Mend, SegmentPlan, plan_log
 from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.logstore.segment_indexes import INDEX_SUFFIXES, SegmentIndexes
@@ -74,7 +74,7 @@ def repair_log_dir(fs: FileSystem, path: str, *, dry_run: bool) -> list[Repair]:
     are_points_lost = False
     for name in (layout.RECOVERY_POINT_FILE, layout.LOG_START_OFFSET_FILE, *_ENDS):
         file = os.path.join(path, name)
-        if read_offset_checkpoint(fs, file) is not None:
+        if recorded_offsets(fs, path, name) is not None:
             continue
         are_points_lost |= name == layout.RECOVERY_POINT_FILE
         repair.problems.append(Finding(file, "not a checkpoint of offsets"))

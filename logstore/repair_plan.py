@@ -98,6 +98,16 @@ def plan_log(fs: FileSystem, directory: str, required_end: int) -> LogPlan:
     return planner.plan
 
 
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """What is known of the offsets behind something in a segment."""
+
+    limit: int | None
+    """Base offset of the next valid batch, or at most of the next segment."""
+    adjacent: int | None
+    """The same, if no invalid bytes lie in between."""
+
+
 @dataclass(slots=True)
 class _Head:
     """Where a kept batch lies and what is in the fields that its checksum does not cover."""
@@ -188,48 +198,51 @@ class _Planner:
         try:
             segment = SegmentPlan(base_offset, path, file.size())
             self.plan.segments.append(segment)
-            for found, following in _with_following(scan_file(file, base_offset)):
-                following_base = next_base
-                if following is not None:
-                    following_base = following.header.base_offset if isinstance(following, ScannedBatch) else None
+            for found, is_alone, next_batch in _with_next(scan_file(file, base_offset, end_offset=next_base)):
+                limit = next_base if next_batch is None else next_batch.header.base_offset
+                if limit is not None and next_base is not None:
+                    limit = min(limit, next_base)
+                behind = _Behind(limit, limit if is_alone else None)
                 if isinstance(found, ScannedBatch):
-                    self._plan_batch(segment, found, following_base)
+                    self._plan_batch(segment, found, behind)
                 else:
-                    self._plan_invalid(segment, file, found, following_base)
+                    self._plan_invalid(segment, file, found, behind)
         finally:
             file.close()
 
-    def _plan_batch(self, segment: SegmentPlan, found: ScannedBatch, following_base: int | None) -> None:
+    def _plan_batch(self, segment: SegmentPlan, found: ScannedBatch, behind: "_Behind") -> None:
         header, position = found.header, found.position
-        base_offset = self._true_base(segment, header, following_base)
+        base_offset = self._true_base(segment, header, behind)
         if base_offset is None:
-            reason = f"a batch with offset {header.base_offset} where at least {self._end_offset} was expected"
-            self._cut(segment, position, header.size_bytes, following_base, reason)
+            expected = f"at least {self._end_offset}" + (f", below {behind.limit}," if behind.limit is not None else "")
+            reason = f"a batch with offset {header.base_offset} where {expected} was expected"
+            self._cut(segment, position, header.size_bytes, behind.adjacent, reason)
         else:
             self._keep(segment, position, header, base_offset, header.batch_length)
 
-    def _plan_invalid(self, segment: SegmentPlan, file: File, found: InvalidBytes, following_base: int | None) -> None:
-        if found.is_zero and not found.is_followed:
+    def _plan_invalid(self, segment: SegmentPlan, file: File, found: InvalidBytes, behind: "_Behind") -> None:
+        if found.is_zero and not found.is_followed and (behind.limit is None or behind.limit <= self._end_offset):
             return  # preallocated space; if records are missing, the end of the log tells
         header = None if found.is_zero else _with_true_length(file, found)
-        base_offset = None if header is None else self._true_base(segment, header, following_base)
+        base_offset = None if header is None else self._true_base(segment, header, behind)
         if header is not None and base_offset is not None:
             self._keep(segment, found.position, header, base_offset, found.size_bytes - _LOG_OVERHEAD)
             return
         reason = "nothing but zeros" if found.is_zero else found.reason
-        self._cut(segment, found.position, found.size_bytes, following_base, reason, is_zero=found.is_zero)
+        self._cut(segment, found.position, found.size_bytes, behind.adjacent, reason, is_zero=found.is_zero)
 
-    def _true_base(self, segment: SegmentPlan, header: BatchHeader, following_base: int | None) -> int | None:
+    def _true_base(self, segment: SegmentPlan, header: BatchHeader, behind: "_Behind") -> int | None:
         """The batch's base offset, corrected if it can only be another one; None if the batch is out of place."""
-        end = self._end_offset
-        overlaps = following_base is not None and following_base >= end and header.last_offset >= following_base
+        end, limit = self._end_offset, behind.limit
+        # A batch that goes on where the one before it ends is right: if it overlaps, the following one is wrong.
+        overlaps = limit is not None and end <= limit <= header.last_offset and header.base_offset > end
         if (
             header.base_offset >= end
             and header.last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
             and not overlaps
         ):
             return header.base_offset
-        if following_base is not None and following_base - end == header.last_offset_delta + 1:
+        if behind.adjacent is not None and behind.adjacent - end == header.last_offset_delta + 1:
             return end
         return None
 
@@ -291,14 +304,17 @@ class _Planner:
         raise AssertionError("more names than files")
 
 
-def _with_following(
+def _with_next(
     found: Iterator[ScannedBatch | InvalidBytes],
-) -> Iterator[tuple[ScannedBatch | InvalidBytes, ScannedBatch | InvalidBytes | None]]:
-    current = next(found, None)
+) -> Iterator[tuple[ScannedBatch | InvalidBytes, bool, ScannedBatch | None]]:
+    """Each one, whether no invalid bytes follow it, and the next valid batch of the segment."""
+    current, following = next(found, None), next(found, None)
     while current is not None:
-        following = next(found, None)
-        yield current, following
-        current = following
+        second = None if following is None else next(found, None)
+        next_batch = second if isinstance(following, InvalidBytes) else following
+        assert not isinstance(next_batch, InvalidBytes), "a valid batch follows invalid bytes, or nothing"
+        yield current, not isinstance(following, InvalidBytes), next_batch
+        current, following = following, second
 
 
 def _with_true_length(file: File, found: InvalidBytes) -> BatchHeader | None:

@@ -28,16 +28,22 @@ class InvalidBytes:
         return self.end - self.position
 
 
-def scan_file(file: File, base_offset: int, position: int = 0) -> Iterator[ScannedBatch | InvalidBytes]:
+def scan_file(
+    file: File, base_offset: int, position: int = 0, *, end_offset: int | None = None
+) -> Iterator[ScannedBatch | InvalidBytes]:
     """Everything from `position`, where a batch starts, to the end of a segment's file, in order.
 
     A batch counts as valid if its size, magic and CRC hold; whether its offsets fit is for the caller to say. What
     follows invalid bytes is looked for at every byte, among batches with offsets from the last valid one's on.
+    `end_offset`: where the next segment begins. A batch that goes beyond it has a wrong offset, which says nothing of
+    those behind it.
     """
     end, next_offset = file.size(), base_offset
     while position < end:
         for batch in scan_batches(file, position, end):
-            position, next_offset = batch.position + batch.header.size_bytes, batch.header.next_offset
+            position = batch.position + batch.header.size_bytes
+            if end_offset is None or batch.header.next_offset <= end_offset:
+                next_offset = batch.header.next_offset
             yield batch
         if position < end:
             invalid = _invalid_bytes(file, position, end, next_offset)

@@ -21,7 +21,6 @@ from kraftlog.logstore import layout
 from kraftlog.logstore.batches import ScannedBatch
 from kraftlog.logstore.checkpoints import (
     read_epoch_checkpoint,
-    read_offset_checkpoint,
     read_partition_metadata,
     read_properties,
 )
@@ -29,7 +28,7 @@ from kraftlog.logstore.epochs import LeaderEpochCache
 from kraftlog.logstore.filesystem import FileSystem, read_file
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerEntry, ProducerStateManager
-from kraftlog.logstore.recorded import Recorded, partition_folders, recorded_of
+from kraftlog.logstore.recorded import Recorded, partition_folders, recorded_of, recorded_offsets
 from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.logstore.scan import InvalidBytes, scan_file
 from kraftlog.logstore.snapshots import decode_snapshot
@@ -90,7 +89,7 @@ def verify_log_dir(fs: FileSystem, path: str) -> list[Verification]:
     ends = {layout.parse_log_directory(os.path.basename(each.path)): each for each in partitions}
     for name in _CHECKPOINTS:
         checkpoint = os.path.join(path, name)
-        offsets = read_offset_checkpoint(fs, checkpoint)
+        offsets = recorded_offsets(fs, path, name)
         if offsets is None:
             report.problems.append(Finding(checkpoint, "not a checkpoint of offsets"))
         for (topic, partition), offset in (offsets or {}).items():
@@ -205,10 +204,8 @@ class _Verifier:
 
     def _check_segment(self, number: int, base_offset: int) -> None:
         path = self._path(base_offset, layout.LOG_SUFFIX)
-        if base_offset < self._end_offset:
-            message = f"starts at offset {base_offset}, but the segment before it goes up to {self._end_offset}"
-            self._problem(path, message, 0, base_offset)
-        elif number and base_offset > self._end_offset:
+        following = self._bases[number + 1] if number + 1 < len(self._bases) else None
+        if number and base_offset > self._end_offset:
             self._is_complete = False
             is_dropped = self._recorded.was_clean is False and base_offset > self._recorded.recovery_point
             consequence = "the next start removes this segment" if is_dropped else "by compaction, or lost"
@@ -220,11 +217,11 @@ class _Verifier:
         file = self._fs.open(path)
         is_sealed = True
         try:
-            for found in scan_file(file, base_offset):
+            for found in scan_file(file, base_offset, end_offset=following):
                 if isinstance(found, InvalidBytes):
                     is_sealed = self._check_invalid(path, found, number) and is_sealed
                     continue
-                self._check_batch(path, base_offset, found)
+                self._check_batch(path, base_offset, found, following)
                 indexes.note_batch(found.position, found.header)
                 ended = apply_to_producers(self._producers, found.header, found.header.base_offset, found.data)
                 if ended is not None:
@@ -236,6 +233,8 @@ class _Verifier:
         if is_sealed and self._is_settled(number):
             for suffix, position, offset, message in indexes.finish():
                 self._problem(self._path(base_offset, suffix), message, position, offset)
+            for suffix, position, offset, message in indexes.notes:
+                self._note(self._path(base_offset, suffix), message, position, offset)
             for offset, message in compare_aborted(indexes.aborted, aborted, markers, is_complete=self._is_complete):
                 self._problem(self._path(base_offset, layout.TXN_INDEX_SUFFIX), message, offset=offset)
 
@@ -260,11 +259,14 @@ class _Verifier:
             self._note(path, message, found.position, self._end_offset)
         return False
 
-    def _check_batch(self, path: str, base_offset: int, found: ScannedBatch) -> None:
+    def _check_batch(self, path: str, base_offset: int, found: ScannedBatch, following: int | None) -> None:
         header, position, report = found.header, found.position, self.report
         self._check_snapshots_up_to(header.base_offset)
         if header.base_offset < self._end_offset:
             message = f"offset {header.base_offset} where at least {self._end_offset} was expected"
+            self._problem(path, message, position, header.base_offset)
+        elif following is not None and header.last_offset >= following:
+            message = f"ends at offset {header.last_offset}, but the next segment starts at offset {following}"
             self._problem(path, message, position, header.base_offset)
         elif header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
             self._problem(path, "offset too far above the segment's base", position, header.base_offset)
@@ -278,7 +280,8 @@ class _Verifier:
         report.batch_count += 1
         report.record_count += header.record_count
         report.size_bytes += header.size_bytes
-        self._end_offset = max(self._end_offset, header.next_offset)
+        end_offset = header.next_offset if following is None else min(header.next_offset, following)
+        self._end_offset = max(self._end_offset, end_offset)
 
     def _check_epoch(self, path: str, position: int, header: BatchHeader) -> None:
         epoch = header.leader_epoch
@@ -286,8 +289,10 @@ class _Verifier:
             message = f"leader epoch {epoch} after epoch {self._latest_epoch}"
             self._problem(path, message, position, header.base_offset)
         self._latest_epoch = max(epoch, self._latest_epoch)
-        known = -1 if self._epochs is None else self._epochs.epoch_for(header.base_offset)
-        if epoch < 0 or epoch == known or epoch in self._wrong_epochs:
+        # The checkpoint begins with the log, which may begin inside of a batch.
+        offset = max(header.base_offset, self.report.log_start_offset)
+        known = -1 if self._epochs is None else self._epochs.epoch_for(offset)
+        if epoch < 0 or epoch == known or epoch in self._wrong_epochs or header.last_offset < offset:
             return
         self._wrong_epochs.add(epoch)
         checkpoint = os.path.join(self._directory, layout.LEADER_EPOCH_FILE)
@@ -322,13 +327,19 @@ def _difference(stored: ProducerEntry, replayed: ProducerEntry | None, is_comple
     """
     if replayed is None:
         return "no batch of it is in the log" if is_complete else ""
+    if stored.producer_epoch > replayed.producer_epoch and not is_complete:
+        return ""  # it remembers batches that are gone
     if stored.producer_epoch != replayed.producer_epoch:
         return f"epoch {stored.producer_epoch}, in the log {replayed.producer_epoch}"
-    if stored.transaction_first_offset != replayed.transaction_first_offset:
+    if stored.transaction_first_offset != replayed.transaction_first_offset and (
+        is_complete or not _may_have_begun_earlier(stored, replayed)
+    ):
         return (
             f"open transaction from {stored.transaction_first_offset}, in the log {replayed.transaction_first_offset}"
         )
-    if stored.coordinator_epoch != replayed.coordinator_epoch:
+    if stored.coordinator_epoch != replayed.coordinator_epoch and (
+        is_complete or stored.coordinator_epoch < replayed.coordinator_epoch
+    ):
         return f"coordinator epoch {stored.coordinator_epoch}, in the log {replayed.coordinator_epoch}"
     if stored.last_timestamp != replayed.last_timestamp and is_complete:
         return f"last timestamp {stored.last_timestamp}, in the log {replayed.last_timestamp}"
@@ -341,6 +352,12 @@ def _difference(stored: ProducerEntry, replayed: ProducerEntry | None, is_comple
     if theirs != ours[len(ours) - len(theirs) :] or (ours and not theirs):
         return f"sequences {_sequences(theirs)}, in the log {_sequences(ours)}"
     return ""
+
+
+def _may_have_begun_earlier(stored: ProducerEntry, replayed: ProducerEntry) -> bool:
+    """Whether the stored open transaction may be the replay's, whose first batches are gone."""
+    first, known = stored.transaction_first_offset, replayed.transaction_first_offset
+    return first is not None and (known is None or first < known)
 
 
 def _sequences(batches: list[tuple[int, int, int, int]]) -> str:

@@ -14,13 +14,21 @@ IndexProblem = tuple[str, int | None, int | None, str]
 
 _OFFSET_ENTRY_BYTES = 8
 _TIME_ENTRY_BYTES = 12
+_MAX_PROBLEMS = 20  # of one segment's indexes: in a file of garbage every entry is one
 
 
 class IndexCheck:
-    """Give every batch of the segment to `note_batch`, in order; `finish` then has what is wrong with its indexes."""
+    """Give every batch of the segment to `note_batch`, in order; `finish` then has what is wrong with its indexes.
+
+    Zeros at the end of an index are room for entries: Kafka leaves it where it does not stop in order, and in its metadata
+    log. Loading makes such an index anew.
+    """
 
     def __init__(self, fs: FileSystem, path_of: Callable[[str], str], base_offset: int) -> None:
         self._problems: list[IndexProblem] = []
+        self._untold_count = 0
+        self.notes: list[IndexProblem] = []
+        """What is unfinished, but in order."""
         self._fs = fs
         self._path_of = path_of
         self._offsets = OffsetIndex(base_offset, self._content(INDEX_SUFFIX, _OFFSET_ENTRY_BYTES))
@@ -49,20 +57,32 @@ class IndexCheck:
             self._time_problem(number, "there is no batch with that offset")
         last, largest = self._times.last(), self._largest
         if largest is not None and largest.timestamp >= 0 and (last is None or last.timestamp < largest.timestamp):
-            self._problems.append(
-                (TIME_INDEX_SUFFIX, None, largest.offset, f"lacks the largest timestamp, {largest.timestamp}")
-            )
+            self._report((TIME_INDEX_SUFFIX, None, largest.offset, f"lacks the largest timestamp, {largest.timestamp}"))
+        if self._untold_count:
+            self._problems.append((INDEX_SUFFIX, None, None, f"and {self._untold_count} more problems of the indexes"))
         return self._problems
+
+    def _report(self, problem: IndexProblem) -> None:
+        if len(self._problems) < _MAX_PROBLEMS:
+            self._problems.append(problem)
+        else:
+            self._untold_count += 1
 
     def _content(self, suffix: str, entry_bytes: int) -> bytes:
         try:
             data = read_file(self._fs, self._path_of(suffix))
         except FileNotFoundError:
-            self._problems.append((suffix, None, None, "is missing"))
+            self._report((suffix, None, None, "is missing"))
             return b""
         if len(data) % entry_bytes:
-            self._problems.append((suffix, None, None, f"{len(data)} bytes are no whole {entry_bytes}-byte entries"))
-        return data[: len(data) // entry_bytes * entry_bytes]
+            self._report((suffix, None, None, f"{len(data)} bytes are no whole {entry_bytes}-byte entries"))
+        count = len(data) // entry_bytes
+        used = -(-len(data.rstrip(b"\0")) // entry_bytes)
+        if count - used > 1:  # a single one may be an entry
+            size = (count - used) * entry_bytes
+            self.notes.append((suffix, used * entry_bytes, None, f"{size} bytes of zeros, room for entries"))
+            count = used
+        return data[: count * entry_bytes]
 
     def _check_order(self) -> None:
         for number in range(1, len(self._offsets)):
@@ -80,7 +100,7 @@ class IndexCheck:
         except FileNotFoundError:
             pass
         except ValueError as e:
-            self._problems.append((TXN_INDEX_SUFFIX, None, None, str(e)))
+            self._report((TXN_INDEX_SUFFIX, None, None, str(e)))
 
     def _check_offset_entries(self, position: int, header: BatchHeader) -> None:
         while self._next_offset_entry < len(self._offsets):
@@ -112,12 +132,12 @@ class IndexCheck:
 
     def _offset_problem(self, number: int, message: str) -> None:
         entry = self._offsets.entry(number)
-        self._problems.append((INDEX_SUFFIX, number * _OFFSET_ENTRY_BYTES, entry.offset, f"entry {number}: {message}"))
+        self._report((INDEX_SUFFIX, number * _OFFSET_ENTRY_BYTES, entry.offset, f"entry {number}: {message}"))
 
     def _time_problem(self, number: int, message: str) -> None:
         entry = self._times.entry(number)
         text = f"entry {number}, timestamp {entry.timestamp}: {message}"
-        self._problems.append((TIME_INDEX_SUFFIX, number * _TIME_ENTRY_BYTES, entry.offset, text))
+        self._report((TIME_INDEX_SUFFIX, number * _TIME_ENTRY_BYTES, entry.offset, text))
 
 
 def compare_aborted(

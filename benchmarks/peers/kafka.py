@@ -6,15 +6,20 @@ Everything runs through `peer_kafka.sh`, which fetches Kafka from Maven Central 
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("peer_kafka.sh")
 _PRODUCED = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
 
 
-def peer(*args: object) -> str:
-    """Run one verb of the script; its output. Raises `RuntimeError` with the output on failure."""
-    done = subprocess.run([SCRIPT, *map(str, args)], capture_output=True, text=True)
+def peer(*args: object, env: Mapping[str, str] | None = None) -> str:
+    """Run one verb of the script; its output. Raises `RuntimeError` with the output on failure.
+
+    `env`: more environment variables than this process has.
+    """
+    command, environment = [SCRIPT, *map(str, args)], os.environ | dict(env or {})
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"peer_kafka.sh {' '.join(map(str, args))}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
     return done.stdout.strip()

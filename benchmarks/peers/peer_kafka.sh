@@ -10,6 +10,7 @@
 #   peer_kafka.sh kill9 ID         SIGKILL node ID
 #   peer_kafka.sh pids | bootstrap | classpath
 #   peer_kafka.sh tool CLASS ARGS  run org.apache.kafka.tools.CLASS (or a full class name)
+#   peer_kafka.sh java FILE ARGS   run a single Java source file with Kafka's classes (needs a JDK)
 #
 # Environment: PEERS_HOME (jars, data, scratch; default ~/.cache/kraftlog-peers), KAFKA_DATA (log dirs, default
 # $PEERS_HOME/data), KAFKA_VERSION (4.4.0), KAFKA_HEAP_OPTS (-Xmx1G -Xms1G, as kafka-server-start.sh has it),
@@ -164,12 +165,16 @@ stop() {
   return 0
 }
 
+run_java() {
+  mkdir -p "$WORK/tmp"; [ -e "$WORK/tmp/tools-log4j2.properties" ] || log4j_config WARN "$WORK/tmp/tools-log4j2.properties"
+  # shellcheck disable=SC2086
+  exec java ${KAFKA_TOOL_HEAP:--Xmx512M} $JVM_PERF -Dlog4j2.configurationFile="$WORK/tmp/tools-log4j2.properties" -cp "$LIB/*" "$@"
+}
+
 tool() {
   local class=$1; shift
   case $class in *.*) ;; *) class=org.apache.kafka.tools.$class ;; esac
-  mkdir -p "$WORK/tmp"; [ -e "$WORK/tmp/tools-log4j2.properties" ] || log4j_config WARN "$WORK/tmp/tools-log4j2.properties"
-  # shellcheck disable=SC2086
-  exec java ${KAFKA_TOOL_HEAP:--Xmx512M} $JVM_PERF -Dlog4j2.configurationFile="$WORK/tmp/tools-log4j2.properties" -cp "$LIB/*" "$class" "$@"
+  run_java "$class" "$@"
 }
 
 verb=${1:-}; shift || true
@@ -185,5 +190,6 @@ case $verb in
   bootstrap) bootstrap ;;
   classpath) echo "$LIB/*" ;;
   tool) tool "$@" ;;
-  *) sed -n '2,17p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  java) run_java "$@" ;;
+  *) sed -n '2,18p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -2,19 +2,26 @@
 
 import contextlib
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from kraftlog.logstore import Log, LogConfig, LogDir
 from kraftlog.logstore.checkpoints import read_offset_checkpoint, write_offset_checkpoint
-from kraftlog.logstore.repair import Repair, repair_log_dir, repair_partition
-from kraftlog.logstore.scan import InvalidBytes, scan_file
+from kraftlog.logstore.repair import repair_log_dir, repair_partition
 from kraftlog.logstore.snapshots import decode_snapshot, encode_snapshot
-from kraftlog.logstore.verify import Finding, verify_log_dir, verify_partition
-from kraftlog.proto.records import CompressionType, decode_batch, end_transaction_marker
+from kraftlog.logstore.verify import verify_log_dir, verify_partition
+from kraftlog.proto.records import CompressionType, end_transaction_marker, read_header
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import DATA, NOW_MS, SMALL, append, batch, idempotent, open_log_dir
+from tests.unit.logstore.damage import (
+    check_repair,
+    damage_somewhere,
+    problems,
+    records_of,
+    repaired,
+    stored_batches,
+)
 
 FOLDER = f"{DATA}/t-0"
 RECOVERY_POINTS = f"{DATA}/recovery-point-offset-checkpoint"
@@ -54,53 +61,10 @@ def filled(*, close: bool = False) -> tuple[SimFileSystem, LogDir]:
     return fs, log_dir
 
 
-@dataclass(frozen=True)
-class Stored:
-    position: int
-    data: bytes
-
-
-def stored_batches(fs: SimFileSystem, folder: str = FOLDER) -> dict[str, list[Stored]]:
-    found = {}
-    for name in fs.listdir(folder):
-        if name.endswith(".log"):
-            file = fs.open(f"{folder}/{name}")
-            found[name] = [
-                Stored(each.position, bytes(each.data))
-                for each in scan_file(file, int(name[:20]))
-                if not isinstance(each, InvalidBytes)
-            ]
-    return found
-
-
 def overwrite(fs: SimFileSystem, name: str, position: int, data: bytes) -> None:
     file = fs.open(f"{FOLDER}/{name}")
     file.pwritev([data], position)
     file.fdatasync()
-
-
-def problems(fs: SimFileSystem) -> list[Finding]:
-    return [problem for report in verify_log_dir(fs, DATA) for problem in report.problems]
-
-
-def records_of(log: Log) -> list[tuple[int, bytes | None]]:
-    offset, records = log.log_start_offset, []
-    while offset < log.log_end_offset:
-        result = log.read(offset, 1 << 20, end_offset=log.log_end_offset)
-        position = 0
-        while position < len(result.records):
-            for record in decode_batch(result.records, position):
-                records.append((record.offset, record.value))
-            position += 12 + int.from_bytes(result.records[position + 8 : position + 12], "big")
-        offset = result.next_offset
-    return records
-
-
-def repaired(fs: SimFileSystem) -> Repair:
-    _, repair = repair_log_dir(fs, DATA, dry_run=False)
-    assert repair.remaining == []
-    assert problems(fs) == []
-    return repair
 
 
 def reopened(fs: SimFileSystem) -> Log:
@@ -128,7 +92,8 @@ SEALED = "00000000000000000000"
     ("name", "position", "data", "expected"),
     [
         (".log", 70, b"\xff", "the checksum of the batch"),
-        (".log", 7, b"\x05", "offset 1 where at least 6 was expected"),
+        (".log", 7, b"\x03", "offset 1 where at least 4 was expected"),
+        (".log", 7, b"\x05", "ends at offset 5, but the next segment starts at offset 5"),
         (".log", 12, b"\x00\x00\x00\x07", "leader epoch 0 after epoch 7"),
         (".index", 3, b"\x01", "entry 0: leads to position"),
         (".index", 6, b"\x00\x07", "leads to position 7, where no batch starts"),
@@ -232,59 +197,15 @@ def test_header_fields_outside_of_the_checksum_are_set_right(position: int, data
     assert reopened(fs).log_end_offset == 60
 
 
-def _damage(fs: SimFileSystem, rng: random.Random) -> None:
-    """Flip, overwrite, zero or cut somewhere in the logs, once to three times."""
-    for _ in range(rng.randint(1, 3)):
-        name = rng.choice([name for name in fs.listdir(FOLDER) if name.endswith(".log")])
-        file = fs.open(f"{FOLDER}/{name}")
-        size = file.size()
-        if not size:
-            continue
-        position = rng.randrange(size)
-        match rng.randrange(4):
-            case 0:
-                byte = file.pread(1, position)[0] ^ (1 << rng.randrange(8))
-                file.pwritev([bytes([byte])], position)
-            case 1:
-                file.pwritev([rng.randbytes(min(40, size - position))], position)
-            case 2:
-                file.pwritev([bytes(min(100, size - position))], position)
-            case _:
-                file.truncate(position)
-        file.fdatasync()
-
-
-def _check_repair(fs: SimFileSystem, whole: dict[str, list[Stored]], seed: int) -> None:
-    """Every batch that the damage left alone is still there, byte for byte; the rest is kept aside."""
-    damaged = stored_batches(fs)
-    left = {each.data for name, batches in damaged.items() for each in batches} & {
-        each.data for batches in whole.values() for each in batches
-    }
-    sizes = {name: fs.contents(f"{FOLDER}/{name}") for name in damaged}
-    repair = repaired(fs)
-    kept = {each.data for batches in stored_batches(fs).values() for each in batches}
-    assert left <= kept, f"seed {seed}"
-    for cut in repair.cuts:
-        content = sizes[cut.path.rpartition("/")[2]][cut.position : cut.position + cut.size_bytes]
-        assert content.count(0) == len(content) if cut.kept_in is None else fs.contents(cut.kept_in) == content
-    log = reopened(fs)
-    offsets = [offset for offset, _ in records_of(log)]
-    assert offsets == sorted(set(offsets)), f"seed {seed}"
-    stored = sorted(record.offset for data in kept for record in decode_batch(data))
-    assert offsets == stored, f"seed {seed}: the log gives what its files hold"
-    append(log, "goes on", leader_epoch=10)
-    log.flush()
-
-
 @pytest.mark.slow
 def test_every_valid_batch_survives_any_damage() -> None:
     for seed in range(150):
         rng = random.Random(seed)
         fs, _ = filled(close=rng.random() < 0.5)
-        whole = stored_batches(fs)
-        _damage(fs, rng)
+        whole = stored_batches(fs, FOLDER)
+        damage_somewhere(fs, FOLDER, rng)
         if problems(fs):
-            _check_repair(fs, whole, seed)
+            check_repair(fs, ("t", 0), whole, seed)
 
 
 @pytest.mark.slow
@@ -296,13 +217,13 @@ def test_a_repair_that_a_crash_interrupts_is_done_by_the_next() -> None:
         while not is_done:
             rng = random.Random(seed)
             fs, _ = filled(close=seed % 2 == 0)
-            whole = stored_batches(fs)
+            whole = stored_batches(fs, FOLDER)
             while not problems(fs):
-                _damage(fs, rng)
+                damage_somewhere(fs, FOLDER, rng)
             for name in fs.listdir(FOLDER):
                 fs.open(f"{FOLDER}/{name}").fdatasync()
             fs.fsync_dir(FOLDER)
-            damaged = {each.data for batches in stored_batches(fs).values() for each in batches}
+            damaged = {each.data for batches in stored_batches(fs, FOLDER).values() for each in batches}
             fs.stop_after(stop)
             with contextlib.suppress(SimulatedPowerLoss):
                 repair_log_dir(fs, DATA, dry_run=False)
@@ -313,13 +234,60 @@ def test_a_repair_that_a_crash_interrupts_is_done_by_the_next() -> None:
                 fs.kill()
             repair_log_dir(fs, DATA, dry_run=False)
             assert problems(fs) == [], f"seed {seed}, stop {stop}"
-            kept = {each.data for batches in stored_batches(fs).values() for each in batches}
+            kept = {each.data for batches in stored_batches(fs, FOLDER).values() for each in batches}
             assert damaged & {b.data for batches in whole.values() for b in batches} <= kept, (
                 f"seed {seed}, stop {stop}"
             )
             reopened(fs)
             stop += 3
         assert stop > 30
+
+
+@pytest.mark.parametrize("where", [-1, -2])
+def test_one_wrong_offset_costs_no_other_batch(where: int) -> None:
+    """The last batch or the last but one of a segment claims an offset far beyond: those behind it are not out of place.
+
+    With invalid bytes behind it nothing tells where it belongs; then it alone is kept aside.
+    """
+    fs, _ = filled(close=True)
+    whole = stored_batches(fs, FOLDER)
+    name = sorted(whole)[1]
+    wrong, last = whole[name][where], whole[name][-1]
+    overwrite(fs, name, wrong.position + 7, b"\x32")
+    if where == -2:
+        overwrite(fs, name, last.position + 61, b"\xff" * 10)
+    found = [problem.path for problem in problems(fs) if problem.path.endswith(".log")]
+    assert set(found) == {f"{FOLDER}/{name}"}
+    repair = repaired(fs)
+    kept = {each.data for batches in stored_batches(fs, FOLDER).values() for each in batches}
+    given_up = {each.data for batches in whole.values() for each in batches} - kept
+    assert given_up == (set() if where == -1 else {wrong.data, last.data})
+    assert len(repair.mends) == (where == -1)
+    assert reopened(fs).log_end_offset == 60
+
+
+def test_two_wrong_offsets_in_a_row_cost_no_other_batch() -> None:
+    fs, _ = filled(close=True)
+    whole = stored_batches(fs, FOLDER)
+    name = sorted(whole)[1]
+    wrong = whole[name][-2:]
+    for number, each in enumerate(wrong):
+        overwrite(fs, name, each.position + 7, bytes([0x32 + number]))
+    repaired(fs)
+    kept = {each.data for batches in stored_batches(fs, FOLDER).values() for each in batches}
+    assert {each.data for batches in whole.values() for each in batches} - kept == {each.data for each in wrong}
+
+
+def test_records_missing_at_the_end_of_a_segment_are_told() -> None:
+    fs, _ = filled(close=True)
+    whole = stored_batches(fs, FOLDER)
+    name, following = sorted(whole)[1:3]
+    last = whole[name][-1]
+    overwrite(fs, name, last.position, bytes(len(last.data)))
+    (cut,) = repaired(fs).cuts
+    missing = read_header(last.data)
+    assert (cut.first_offset, cut.end_offset) == (missing.base_offset, int(following[:20]))
+    assert (cut.kept_in, cut.reason) == (None, "nothing but zeros")
 
 
 def test_a_dry_run_says_the_same_and_touches_nothing() -> None:
@@ -344,7 +312,7 @@ def test_the_recovery_point_falls_only_with_records() -> None:
     assert repaired(fs).recovery_point is None
     assert read_offset_checkpoint(fs, RECOVERY_POINTS) == {("t", 0): end}
     name = [name for name in fs.listdir(FOLDER) if name.endswith(".log")][-1]
-    last = stored_batches(fs)[name][-1]
+    last = stored_batches(fs, FOLDER)[name][-1]
     overwrite(fs, name, last.position + 61, b"\xff\xff")
     repair = repaired(fs)
     assert repair.recovery_point == (end, end - 1)
@@ -356,7 +324,7 @@ def test_a_torn_tail_is_the_next_starts_business() -> None:
     fs, log_dir = filled()
     whole = batch("never synced")
     name = [name for name in fs.listdir(FOLDER) if name.endswith(".log")][-1]
-    last = stored_batches(fs)[name][-1]
+    last = stored_batches(fs, FOLDER)[name][-1]
     overwrite(fs, name, last.position + len(last.data), whole[:50])
     _, report = verify_log_dir(fs, DATA)
     assert report.problems == []
