@@ -31,6 +31,10 @@ class LogPromise:
     """The prefix goes at least up to this offset: it was acknowledged."""
     starts: frozenset[int] = frozenset({0})
     """Where the log may start."""
+    ends: frozenset[int] = frozenset()
+    """Where it may end besides after a batch: in a gap."""
+    high_watermarks: frozenset[int] = frozenset({0})
+    """What may be recorded as its high watermark; 0: nothing."""
     may_be_missing: bool = True
 
 
@@ -67,7 +71,7 @@ class Run:
     def delete(self, key: TopicPartitionKey = KEY) -> None:
         self.promise(key, may_be_missing=True)
         self.log_dir.delete_log(*key)
-        self.promise(key, written=b"", flushed_end=0, starts=frozenset({0}))
+        self.promise(key, written=b"", flushed_end=0, starts=frozenset({0}), ends=frozenset())
 
     def append(self, data: bytes, epoch: int = 0, key: TopicPartitionKey = KEY) -> None:
         """As leader, markers too."""
@@ -81,29 +85,56 @@ class Run:
         self.promise(key, written=self.current[key].written + stored)
         log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW_MS, allow_control=True)
 
+    def follow(self, *batches: tuple[int, bytes], key: TopicPartitionKey = KEY) -> None:
+        """Append batches as follower, each at the offset that it is given with."""
+        sent = b"".join(offset.to_bytes(8, "big") + data[8:] for offset, data in batches)
+        promise = self.current[key]
+        self.promise(key, written=promise.written + sent, ends=promise.ends | {offset for offset, _ in batches})
+        self.log(key).append_as_follower(sent)
+
     def flush(self, key: TopicPartitionKey = KEY) -> None:
         self.promise(key, flushed_end=self.log(key).flush())
 
     def truncate(self, offset: int, key: TopicPartitionKey = KEY) -> None:
         log, promise = self.log(key), self.current[key]
-        self.promise(key, flushed_end=min(promise.flushed_end, offset))
+        flushed_end = min(promise.flushed_end, offset)
+        safe = max((h.next_offset for _, h in iter_headers(promise.written) if h.next_offset <= flushed_end), default=0)
+        self.promise(key, flushed_end=safe, starts=promise.starts | {min(offset, log.log_start_offset)})
+        self.promise(key, ends=promise.ends | {offset})
         log.truncate_to(offset)
-        kept = sum(h.size_bytes for _, h in iter_headers(promise.written) if h.next_offset <= log.log_end_offset)
-        flushed_end = min(promise.flushed_end, log.log_end_offset)  # the cut is durable, what is left need not be
-        self.promise(key, written=promise.written[:kept], flushed_end=flushed_end)
+        end_offset = log.log_end_offset
+        kept = sum(h.size_bytes for _, h in iter_headers(promise.written) if h.next_offset <= end_offset)
+        flushed_end = min(promise.flushed_end, end_offset)  # the cut is durable, what is left need not be
+        self.promise(key, written=promise.written[:kept], flushed_end=flushed_end, ends=promise.ends | {end_offset})
+        self.promise(key, starts=frozenset({log.log_start_offset}))
+
+    def start_over(self, offset: int, key: TopicPartitionKey = KEY) -> None:
+        """As a follower whose leader's log starts beyond its own end."""
+        log = self.log(key)
+        starts = self.current[key].starts | set(log.segment_base_offsets)  # files go in any order
+        self.promise(key, flushed_end=0, starts=starts | {offset, 0})  # 0: no file is left, and no start was recorded
+        log.truncate_fully_and_start_at(offset)
+        self.promise(key, written=b"", flushed_end=offset, starts=frozenset({offset}), ends=frozenset({offset}))
 
     def delete_records(self, offset: int, key: TopicPartitionKey = KEY) -> None:
+        """Reported when it is recorded."""
+        log = self.log(key)
         self.promise(key, starts=self.current[key].starts | {offset})
-        self.log(key).advance_log_start_offset(offset)
-        self.log_dir.checkpoint()
+        self.log_dir.record_log_starts({log: offset})
         self.promise(key, starts=frozenset({offset}))
+        log.advance_log_start_offset(offset)
+
+    def record_high_watermark(self, offset: int, key: TopicPartitionKey = KEY) -> None:
+        self.promise(key, high_watermarks=self.current[key].high_watermarks | {offset})
+        self.log_dir.checkpoint_high_watermarks({**self.log_dir.high_watermarks(), key: offset})
+        self.promise(key, high_watermarks=frozenset({offset}))
 
     def retain(self, retention_bytes: int, key: TopicPartitionKey = KEY) -> None:
         """Delete old segments."""
         log = self.log(key)
         log.config = replace(CONFIG, retention_bytes=retention_bytes)
         self.promise(key, starts=self.current[key].starts | set(log.segment_base_offsets) | {log.log_end_offset})
-        retain(self.log_dir, log, now_ms=NOW_MS)
+        retain(self.log_dir, log, now_ms=NOW_MS + 1000)
         self.promise(key, starts=frozenset({log.log_start_offset}), flushed_end=log.flushed_end_offset)
 
     def restart(self) -> None:
@@ -174,6 +205,115 @@ def truncate_and_append_again(run: Run) -> None:
     run.log().roll()
     run.append(batch("and more"), epoch=5)
     run.truncate(2)
+    run.flush()
+
+
+def truncate_transactions(run: Run) -> None:
+    """Cuts inside of open and aborted transactions, below producer snapshots, over segments, to nothing."""
+    run.create()
+    for target in (14, 9, 6, 2, 0):
+        end_offset = run.log().log_end_offset
+        while end_offset < 18:
+            entries = run.log().producers.entries
+            for producer in (1, 2):
+                entry = entries.get(producer)
+                sequence = entry.last_sequence + 1 if entry else 0
+                run.append(idempotent(producer, sequence, 2, is_transactional=True), epoch=20 - target)
+            run.log().roll()
+            marker = end_transaction_marker(False, 3, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
+            run.append(marker, epoch=20 - target)
+            end_offset = run.log().log_end_offset
+            if end_offset % 2:
+                run.flush()
+        run.truncate(target)
+    run.append(batch("last"), epoch=20)
+    run.flush()
+
+
+def delete_records(run: Run) -> None:
+    """At batches and inside of them, up to the end, of what is flushed and what is not; cuts above and below it."""
+    run.create()
+    for number in range(12):
+        run.append(batch(*[b"%02d" % number * 60] * 3), epoch=number // 3)
+        if number % 4 == 3:
+            run.flush()
+    run.append(idempotent(1, 0, 3), epoch=4)
+    for offset in (4, 15, 16, 38):
+        run.delete_records(offset)
+        run.log_dir.checkpoint()
+        run.append(batch(b"more" * 100), epoch=4)
+    run.retain(1 << 20)
+    run.restart()
+    run.truncate(40)
+    run.truncate(36)
+    run.append(batch(b"again" * 100), epoch=5)
+    run.flush()
+    run.delete_records(run.log().log_end_offset)
+    run.retain(1 << 20)
+    run.append(idempotent(1, 3, 2), epoch=5)
+    run.flush()
+
+
+def clean_stops(run: Run) -> None:
+    """The preallocated tails of three logs are trimmed at the end; one was never appended to, one has unsynced records."""
+    keys = [("t", number) for number in range(3)]
+    for key in keys:
+        run.create(key)
+    for round_ in range(4):
+        for number, key in enumerate(keys[:2]):
+            run.append(batch(b"%d" % round_ * (900 * number + 200)), epoch=round_, key=key)
+            run.append(idempotent(number, 2 * round_, 2), epoch=round_, key=key)
+            if number == 0:
+                run.flush(key)
+        if round_ == 2:
+            run.log_dir.checkpoint()
+        run.restart()
+    run.append(batch("last"), epoch=4, key=keys[2])
+    run.flush(keys[2])
+
+
+def state_files(run: Run) -> None:
+    """High watermarks, recovery points, log starts and epochs of two logs, written again and again."""
+    other = ("t", 1)
+    run.create()
+    run.create(other)
+    for number in range(10):
+        for key in (KEY, other):
+            run.append(batch(b"%d" % number * 500), epoch=number, key=key)
+        run.flush()
+        run.record_high_watermark(number)
+        if number % 3 == 2:
+            run.record_high_watermark(number, other)
+            run.flush(other)
+            run.delete_records(number, other)
+        if number % 4 == 3:
+            run.log().roll()
+            run.log_dir.checkpoint()
+    run.restart()
+    run.record_high_watermark(10)
+
+
+def follow_a_leader(run: Run) -> None:
+    """Gaps as compaction leaves them, also such as need a segment of their own; cuts into them; starts beyond the end."""
+    run.create()
+    far = 1 << 40
+    run.follow((0, batch("a" * 600)), (3, batch("b", "c")))
+    run.follow((9, batch("d" * 700)))
+    run.flush()
+    run.follow((far, batch("e" * 300)), (far + 5, batch("f")))
+    run.follow((far + (1 << 31), batch("g")))
+    run.truncate(far + 3)
+    run.follow((far + 3, batch("h" * 1200)), (far + 4, batch("i")))
+    run.flush()
+    run.truncate(7)
+    run.follow((8, batch("j" * 800)))
+    run.log().roll()
+    run.follow((20, batch("k" * 800)))
+    run.start_over(100)
+    run.follow((102, batch("l" * 500)), (103, batch("m" * 500)))
+    run.flush()
+    run.start_over(50)
+    run.follow((50, batch("n")))
     run.flush()
 
 
@@ -290,8 +430,13 @@ TRACES: list[Callable[[Run], None]] = [
     large_writes,
     headers_across_sectors,
     truncate_and_append_again,
+    truncate_transactions,
+    delete_records,
     create_and_delete,
     stop_and_start,
+    clean_stops,
+    state_files,
+    follow_a_leader,
     leader_epochs,
     retention,
     idempotent_producers,
@@ -307,7 +452,9 @@ def check_disk(disk: SimFileSystem, promise: Promise) -> None:
     goes on, and a second start finds the same. `AssertionError` says what is wrong."""
     log_dir = open_disk(disk)
     found = {key: content(log) for key, log in log_dir.logs.items()}
+    recorded = log_dir.high_watermarks()
     for key, promised in promise.items():
+        assert recorded.get(key, 0) in promised.high_watermarks, f"high watermark {recorded.get(key, 0)} of {key}"
         if key in found:
             _check_log(log_dir.logs[key], found[key], promised)
         else:
@@ -336,7 +483,8 @@ def _check_log(log: Log, found: bytes, promised: LogPromise) -> None:
     kept = sum(h.size_bytes for _, h in headers)
     skipped = sum(h.size_bytes for _, h in headers if h.next_offset <= log.log_start_offset)
     assert found == promised.written[skipped:kept], f"{log.name} holds other batches than were written"
-    assert log.log_end_offset == max((h.next_offset for _, h in headers), default=log.log_start_offset)
+    end_offset = max(log.log_start_offset, *(h.next_offset for _, h in headers), 0)
+    assert log.log_end_offset in (end_offset, *promised.ends)
     producers, aborted = _replay(promised.written, headers)
     assert log.producers.entries.keys() == producers.entries.keys()
     for producer_id, entry in producers.entries.items():
