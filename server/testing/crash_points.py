@@ -16,6 +16,7 @@ differs from the rest. Then come random ones.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from kraftlog.logstore.filesystem import File, Lock
@@ -166,24 +167,40 @@ _PickChange = Callable[[int], bool]
 """Whether a directory's unsynced change of that number is there."""
 
 
-def legal_states(disk: SimFileSystem, rng: Random, random_count: int) -> Iterator[tuple[str, SimFileSystem]]:
-    """(what it is, a disk that a power loss may leave of `disk`). The same disk may come twice."""
-    histories = {id(node): _History(node) for node in _unsynced(disk.root)}
-    for keep_all in (False, True):
-        rest = "all" if keep_all else "nothing"
-        yield f"{rest} of the unsynced", _state(disk, histories, _Near(keep_all, {}))
-        for key, history in histories.items():
-            for unit in history.units():
-                text = f"{rest} of the unsynced, but for {history.name(unit)}"
-                yield text, _state(disk, histories, _Near(keep_all, {key: unit}))
+State = tuple[str, SimFileSystem]
+"""What it is, and a disk that a power loss may leave."""
+
+
+def legal_states(disk: SimFileSystem, rng: Random, random_count: int) -> Iterator[State]:
+    """States that a power loss may leave of `disk`. The same disk may come twice."""
+    for make in near_states(disk):
+        yield make()
     yield from itertools.islice(random_states(disk, rng), random_count)
 
 
-def random_states(disk: SimFileSystem, rng: Random) -> Iterator[tuple[str, SimFileSystem]]:
+def near_states(disk: SimFileSystem) -> list[Callable[[], State]]:
+    """Makers of those of `legal_states` that are near to nothing and to all of the unsynced."""
+    histories = {id(node): _History(node) for node in _unsynced(disk.root)}
+    makers: list[Callable[[], State]] = []
+    for keep_all in (False, True):
+        rest = f"{'all' if keep_all else 'nothing'} of the unsynced"
+        makers.append(partial(_made, disk, histories, rest, _Near(keep_all, {})))
+        for key, history in histories.items():
+            for unit in history.units():
+                text = f"{rest}, but for {history.name(unit)}"
+                makers.append(partial(_made, disk, histories, text, _Near(keep_all, {key: unit})))
+    return makers
+
+
+def random_states(disk: SimFileSystem, rng: Random) -> Iterator[State]:
     """Those of `legal_states` that are random, without end."""
     histories = {id(node): _History(node) for node in _unsynced(disk.root)}
     for number in itertools.count():
         yield f"random state {number}", _state(disk, histories, _Some(rng))
+
+
+def _made(disk: SimFileSystem, histories: "dict[int, _History]", text: str, picker: "_Picker") -> State:
+    return text, _state(disk, histories, picker)
 
 
 class _History:

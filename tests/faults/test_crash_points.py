@@ -17,7 +17,7 @@ from kraftlog.logstore import LogDir, batches, checkpoints, log_dir, recovery
 from kraftlog.logstore.filesystem import write_unsynced
 from kraftlog.logstore.segment import Segment
 from kraftlog.proto.errors import KraftlogError
-from kraftlog.testing.crash_points import RecordingFileSystem, legal_states, random_states
+from kraftlog.testing.crash_points import RecordingFileSystem, near_states, random_states
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.faults.crash_traces import (
     TRACES,
@@ -93,10 +93,11 @@ def _new_states(
     disk: SimFileSystem, rng: random.Random, count: int, promise_number: int, disks: _Disks
 ) -> Iterator[tuple[str, SimFileSystem]]:
     """At most `count` states that were not checked under that promise: half of them systematic, the rest random."""
-    found = list(legal_states(disk, rng, 0))
-    rng.shuffle(found)
+    makers = near_states(disk)
+    rng.shuffle(makers)
+    near = (make() for make in makers[: count // 2 + 1])
     left = count
-    for number, (text, state) in enumerate(itertools.chain(found[: count // 2 + 1], random_states(disk, rng))):
+    for number, (text, state) in enumerate(itertools.chain(near, random_states(disk, rng))):
         if disks.is_new(state.fingerprint(), promise_number):
             left -= 1
             yield text, state
