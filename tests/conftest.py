@@ -16,14 +16,19 @@ settings.register_profile(
 )
 settings.load_profile("deep" if "KRAFTLOG_EXAMPLES" in os.environ else "kraftlog")
 
-_TOGETHER = {"tests/spark": "spark", "tests/integration/test_readme.py": "spark", "tests/packaging": "packaging"}
+_TOGETHER = {
+    "tests/spark": "spark",
+    "tests/integration/test_readme.py": "spark",
+    "tests/packaging": "packaging",
+    "tests/peers": "peers",
+}
 _BY_FILE = ("tests/integration", "tests/faults")  # their module fixtures are clusters
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`-n 2`: Spark tests share one process (and so one session), packaging tests too (and so one build), tests with
-    real nodes one per file; every other test goes to the process that is free.
+    """`-n 2`: Spark tests share one process (and so one session), packaging tests too (and so one build), tests
+    with Kafka too, tests with real nodes one per file; every other test goes to the process that is free.
 
     By path, in the process that hands them out: pytest 9.2 hides from xdist 3.8 what the mark `xdist_group` says.
     """

@@ -13,16 +13,16 @@ SCRIPT = Path(__file__).with_name("peer_kafka.sh")
 _PRODUCED = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
 
 
-def peer(*args: object, env: Mapping[str, str] | None = None) -> str:
+def peer(*args: object, env: Mapping[str, str] | None = None, with_errors: bool = False) -> str:
     """Run one verb of the script; its output. Raises `RuntimeError` with the output on failure.
 
-    `env`: more environment variables than this process has.
+    `env`: more environment variables than this process has. `with_errors`: what goes to standard error, too.
     """
     command, environment = [SCRIPT, *map(str, args)], os.environ | dict(env or {})
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"peer_kafka.sh {' '.join(map(str, args))}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
-    return done.stdout.strip()
+    return f"{done.stdout}{done.stderr if with_errors else ''}".strip()
 
 
 def tool(name: str, *args: object) -> str:
@@ -70,8 +70,8 @@ class Kafka:
 
 
 def dump_log(*arguments: object) -> str:
-    """What `kafka-dump-log` prints with these arguments."""
-    return tool("DumpLogSegments", *arguments)
+    """What `kafka-dump-log` prints with these arguments, and then what it complains of."""
+    return peer("tool", "DumpLogSegments", *arguments, with_errors=True)
 
 
 def peers_home() -> Path:

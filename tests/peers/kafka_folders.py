@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import kafka
+from tests.unit.logstore.kafka_dump import Lines, parse_dump
 
 VECTORS = Path(__file__).parents[1] / "data" / "kafka_folders"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -63,7 +64,7 @@ _TIMEOUT_S = 60
 
 
 class KafkaNode:
-    """A fresh Kafka with the clients that talk to it; `log_dir` is its directory."""
+    """A fresh Kafka with the clients that talk to it; `log_dir` is its directory. `end` also after a failed `start`."""
 
     def __init__(self, scratch: Path) -> None:
         kafka.peer("setup")
@@ -73,6 +74,9 @@ class KafkaNode:
         self._env = {"KAFKA_DATA": str(scratch / "kafka"), "KAFKA_EXTRA": str(extra), "KAFKA_HEAP_OPTS": "-Xmx512M"}
         self.log_dir = scratch / "kafka" / "1" / "logs"
         self._clients: subprocess.Popen[str] | None = None
+        self._servers = ""
+
+    def start(self) -> None:
         self._servers = kafka.peer("start", 1, env=self._env)
 
     def __call__(self, *words: object) -> list[list[str]]:
@@ -220,6 +224,7 @@ def write_log_dir(scratch: Path, *, seed: int, rounds: int, ending: str) -> Path
     """A log directory as Kafka leaves it, with `expected.json` in it: what Kafka's clients and `kafka-dump-log` say."""
     node = KafkaNode(scratch)
     try:
+        node.start()
         Writer(node, seed).write_all(rounds)
         expected = {topic: _ask_clients(node, topic) for topic in TOPICS}
     finally:
@@ -243,23 +248,11 @@ def _ask_clients(node: KafkaNode, topic: str) -> dict[str, Any]:
     }
 
 
-def dump_folder(folder: Path) -> dict[str, list[dict[str, str]]]:
+def dump_folder(folder: Path) -> dict[str, Lines]:
     """What `kafka-dump-log` reads in a folder's `.log`, `.txnindex` and `.snapshot` files, by name."""
     names = [p for p in sorted(folder.iterdir()) if p.suffix in (".log", ".txnindex", ".snapshot") and p.stat().st_size]
-    output = kafka.dump_log("--files", ",".join(map(str, names)))
-    return parse_dump(output)
-
-
-def parse_dump(output: str) -> dict[str, list[dict[str, str]]]:
-    """The `key: value` pairs of each line, by the name of the file that the lines are about."""
-    dumped: dict[str, list[dict[str, str]]] = {}
-    lines: list[dict[str, str]] = []
-    for line in output.splitlines():
-        if line.startswith("Dumping "):
-            lines = dumped.setdefault(Path(line.removeprefix("Dumping ")).name, [])
-        elif pairs := re.findall(r"(\w+): (\S+)", line):
-            lines.append({key: value.rstrip(",") for key, value in pairs})
-    return dumped
+    dumped = parse_dump(kafka.dump_log("--files", ",".join(map(str, names))))
+    return {Path(path).name: lines for path, lines in dumped.items()}
 
 
 def _text(data: bytes | None) -> str:

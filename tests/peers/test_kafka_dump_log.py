@@ -12,11 +12,11 @@ from benchmarks.peers import kafka
 from kraftlog import Admin, Consumer, Producer
 from kraftlog.sdk.types import NewTopic
 from kraftlog.testing import NodeProcess
+from tests.peers.dump_agreement import complaints_in
 
 pytestmark = pytest.mark.deep
 
 COUNT = 6000
-COMPLAINTS = ("mismatch", "non-consecutive", "out of order", "corrupt", "exception", "isvalid: false", "error")
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
             consumer.commit()
         assert node.stop() == 0
     return node
-
-
-def complaints_in(output: str) -> list[str]:
-    return [line for line in output.splitlines() if any(word in line.lower() for word in COMPLAINTS)]
 
 
 def segments(node: NodeProcess) -> list[Path]:

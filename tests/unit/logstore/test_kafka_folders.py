@@ -35,9 +35,7 @@ def test_logs_go_on_behind_kafkas_batches(log_dir: Path) -> None:
     for topic in expected:
         written.append_more(opened.logs[topic, 0])
     opened.close()
-    assert [
-        str(problem) for report in written.verify_log_dir(written.FS, str(log_dir)) for problem in report.problems
-    ] == []
+    assert written.problems_in(log_dir) == []
     opened = written.open_written_by_kafka(log_dir)
     for topic, facts in expected.items():
         log = opened.logs[topic, 0]

@@ -161,16 +161,16 @@ def test_a_gap_below_the_cleaner_checkpoint_is_no_loss() -> None:
     fs = kafka_log_dir("killed")
     assert read_offset_checkpoint(fs, f"{DATA}/recovery-point-offset-checkpoint") == {}
     cleaned = read_offset_checkpoint(fs, CLEANER_OFFSETS) or {}
-    folder = f"{DATA}/compacted-0"
+    folder = f"{DATA}/swept-0"
     written = exported(fs, folder)
-    log = open_log_dir(fs, SMALL).logs["compacted", 0]
+    log = open_log_dir(fs, SMALL).logs["swept", 0]
     assert log.damage is None
-    assert log.segment_base_offsets[-1] == cleaned["compacted", 0]
+    assert log.segment_base_offsets[-1] == cleaned["swept", 0]
     assert kafka_folders.read_all(log, 0) == written
     fs = kafka_log_dir("killed")
     fs.unlink(CLEANER_OFFSETS)
-    log = open_log_dir(fs, SMALL).logs["compacted", 0]
-    assert log.log_end_offset < cleaned["compacted", 0]
+    log = open_log_dir(fs, SMALL).logs["swept", 0]
+    assert log.log_end_offset < cleaned["swept", 0]
 
 
 @pytest.mark.parametrize("harm", ["cut", "missing"])
