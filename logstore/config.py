@@ -168,6 +168,11 @@ class LogConfig:
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is sealed: what still grows is not compacted (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
     @classmethod
     def from_configs(cls, configs: Mapping[str, str]) -> "LogConfig":
         """From Kafka's names; keys that are not given have their defaults. Raises `InvalidConfigError`."""

@@ -7,6 +7,7 @@
     recovery-point-offset-checkpoint    the recorded flushed end of each log
     log-start-offset-checkpoint
     replication-offset-checkpoint       high watermarks
+    cleaner-offset-checkpoint           where the part of each log begins that was not compacted
     <topic>-<partition>/
         00000000000000000000.log        segment; the number is its base offset, 20 digits
         00000000000000000000.index      offset index         (written when the segment is sealed)
@@ -27,6 +28,7 @@ TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"  # a segment's file that is about to go
 CLEANED_FILE_SUFFIX = ".cleaned"  # the cleaner's unfinished output
+SWAP_FILE_SUFFIX = ".swap"  # its finished output, which replaces what it was made from (`swaps`)
 CUT_FILE_SUFFIX = ".cut"  # bytes that `kraftctl log repair` took out of a file; nothing reads it
 DELETE_DIRECTORY_SUFFIX = "-delete"
 

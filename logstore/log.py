@@ -19,7 +19,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,7 +30,7 @@ from kraftlog.logstore.config import LogConfig
 from kraftlog.logstore.errors import is_disk_full, storage_error, storage_errors
 from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
-from kraftlog.logstore.layout import LEADER_EPOCH_FILE, LOG_SUFFIX
+from kraftlog.logstore.layout import CLEANED_FILE_SUFFIX, LEADER_EPOCH_FILE, LOG_SUFFIX, SWAP_FILE_SUFFIX
 from kraftlog.logstore.observer import SILENT, LogObserver, Recovery
 from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.reading import ReadableLog, Segments, segment_number
@@ -38,6 +38,7 @@ from kraftlog.logstore.recovery import LoadedLog, load_log
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
 from kraftlog.logstore.retention import RetentionPlan, expired
 from kraftlog.logstore.segment import Segment, TornAppendError
+from kraftlog.logstore.swaps import finish_swap
 from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, OffsetOutOfRangeError, StorageError
 from kraftlog.proto.records import BatchHeader, TimestampType, validate_batches
 from kraftlog.proto.seams import Buffer
@@ -101,12 +102,13 @@ class Log(ReadableLog):
         self.failure: StorageError | None = None
         self._fs = fs
         self._recovery_points = recovery_points
-        self._observer = observer
+        self.observer = observer
         self._open_segments = open_segments or OpenSegments()
         self._flush_lock = threading.Lock()
         """Held by a running flush, and by what changes files that a flush may be syncing."""
         self._deletion_lock = threading.Lock()
-        """Held while files of detached segments are removed: not by name, once the log is closed and may be replaced."""
+        """Held while files of detached or replaced segments are removed or renamed: not by name, once the log is closed
+        and may be replaced. Taken after the flush lock."""
         self._is_closed = False
         began = observer.seconds()
         with storage_errors("load", directory):
@@ -127,6 +129,10 @@ class Log(ReadableLog):
             if segment in loaded.unsynced
         )
         """Sealed segments that are not synced, oldest first, each with the offset after it."""
+        self._swapped: deque[tuple[Segment, Segments]] = deque()
+        """Compacted segments that count already, each with those that it replaces: see `finish_replacements`."""
+        self.truncations = 0
+        """How often the end was cut. What was planned before such a cut is void."""
         self._snapshots = loaded.snapshots
         self.producers = loaded.producers
         self.producers.see_all(now_ms)
@@ -268,7 +274,7 @@ class Log(ReadableLog):
                 if aborted is not None:
                     segment.indexes.aborted.append(aborted)
         self.log_end_offset = placement.last_offset + 1
-        self._observer.on_append(
+        self.observer.on_append(
             self.topic, self.partition, len(placement.batches), placement.record_count, placement.size_bytes
         )
 
@@ -283,7 +289,7 @@ class Log(ReadableLog):
         elif active.size_bytes and (
             active.size_bytes + placement.size_bytes > config.segment_bytes
             or not active.indexes.has_room(config.segment_index_bytes)
-            or self._age_ms(placement.batches[0][0].max_timestamp, now_ms) > config.segment_ms
+            or self._age_ms(placement.batches[0][0].max_timestamp, now_ms) > config.roll_ms
         ):
             self.roll(now_ms)
         return self._active
@@ -323,11 +329,13 @@ class Log(ReadableLog):
         )  # before the segments change: a flush that sees the new one sees this
         self._segments = (*self._segments, segment)
         self._snapshots.retain({s.base_offset for s in self._segments})
-        self._observer.on_roll(self.topic, self.partition, base_offset)
+        self.observer.on_roll(self.topic, self.partition, base_offset)
 
-    def _new_segment(self, base_offset: int) -> Segment:
+    def _new_segment(self, base_offset: int, name_end: str = "") -> Segment:
         interval_bytes = self.config.index_interval_bytes
-        return Segment.create(self._fs, self.directory, base_offset, interval_bytes, self._open_segments)
+        return Segment.create(
+            self._fs, self.directory, base_offset, interval_bytes, self._open_segments, name_end=name_end
+        )
 
     def _jump_to(self, offset: int) -> None:
         """Let the log go on at an offset beyond its end, in a segment of its own.
@@ -434,7 +442,7 @@ class Log(ReadableLog):
             first = active.first_timestamp()
             if first is not None and 0 <= first < since_ms:
                 since_ms = first
-        return now_ms - since_ms > self.config.segment_ms
+        return now_ms - since_ms > self.config.roll_ms
 
     def begin_retention(self, plan: RetentionPlan, now_ms: int) -> bool:
         """Roll if the plan needs it; False if the log was appended to or cut meanwhile, so that the plan is void."""
@@ -488,7 +496,67 @@ class Log(ReadableLog):
             except OSError as e:
                 raise self._failed("delete segments in", self.directory, e) from e
         for deletion in plan.deletions():
-            self._observer.on_deletion(self.topic, self.partition, deletion)
+            self.observer.on_deletion(self.topic, self.partition, deletion)
+
+    # Compaction.
+
+    def sealed_segments(self, end_offset: int) -> list[tuple[Segment, int]]:
+        """Segments that grow no more and end at or below `end_offset`, each with the offset where the next begins.
+
+        Any thread may read them; they change only under `truncations`, and go only from the front.
+        """
+        segments = self._segments
+        ends = (following.base_offset for following in segments[1:])
+        return [(segment, end) for segment, end in zip(segments[:-1], ends, strict=True) if end <= end_offset]
+
+    def replace_segments(self, replaced: Sequence[Segment], segment: Segment, truncations: int) -> bool:
+        """Let a compacted segment (`.cleaned`, sealed and synced) stand for consecutive ones; see `swaps`.
+
+        False, and nothing has happened: the log was cut since `truncations`, or they are not there any more, or not
+        synced. Readers see it at once; `finish_replacements` must follow, in another thread. Raises `StorageError`.
+        """
+        self._check_writable()
+        segments, count = self._segments, len(replaced)
+        first = segment_number(segments, segment.base_offset)
+        unsynced = {entry[0] for entry in self._unsynced}
+        if (
+            self.truncations != truncations
+            or segments[first : first + count] != tuple(replaced)
+            or first + count >= len(segments)
+            or not unsynced.isdisjoint(replaced)
+        ):
+            return False
+        try:
+            segment.rename_files(SWAP_FILE_SUFFIX, (LOG_SUFFIX,))
+        except OSError as e:
+            raise self._failed("replace segments in", self.directory, e) from e
+        self._swapped.append((segment, tuple(replaced)))
+        self._segments = (*segments[:first], segment, *segments[first + count :])
+        for old in replaced:
+            old.retire()
+        self._snapshots.retain({s.base_offset for s in self._segments})
+        return True
+
+    def finish_replacements(self) -> None:
+        """Make what `replace_segments` did durable and delete the replaced segments. Any thread. Raises `StorageError`."""
+        try:
+            self._finish_swaps()
+        except OSError as e:
+            raise self._failed("replace segments in", self.directory, e) from e
+
+    def new_cleaned_segment(self, base_offset: int) -> Segment:
+        """An empty segment for the cleaner to fill, seal, sync and hand to `replace_segments`. Raises `OSError`."""
+        return self._new_segment(base_offset, CLEANED_FILE_SUFFIX)
+
+    def sync_directory(self) -> None:
+        """Make the names of new files durable. Raises `OSError`."""
+        self._fs.fsync_dir(self.directory)
+
+    def _finish_swaps(self) -> None:
+        with self._deletion_lock:
+            while self._swapped and self.failure is None and not self._is_closed:  # else loading completes them
+                finish_swap(self._fs, self.directory, *self._swapped[0])
+                self._swapped.popleft()
 
     def _announce_end(self, flushed_end_offset: int) -> None:
         self.flushed_end_offset = flushed_end_offset
@@ -498,7 +566,9 @@ class Log(ReadableLog):
     @contextmanager
     def _truncating(self) -> Iterator[None]:
         """An error in between leaves files that no longer are what this object says: the log has failed."""
+        self.truncations += 1
         try:
+            self._finish_swaps()
             yield
         except OSError as e:
             self.failure = storage_error("truncate", self.directory, e)
@@ -539,13 +609,13 @@ class Log(ReadableLog):
             target = self.log_end_offset  # read first: whatever is appended from here on waits for the next flush
             flushed = self.flushed_end_offset
             if target > flushed or self._unsynced:
-                began = self._observer.seconds()
+                began = self.observer.seconds()
                 try:
                     self._sync_up_to(target)
                 except OSError as e:
                     raise self._failed("sync", self.directory, e) from e
-                seconds = self._observer.seconds() - began
-                self._observer.on_flush(self.topic, self.partition, seconds, self.flushed_end_offset - flushed)
+                seconds = self.observer.seconds() - began
+                self.observer.on_flush(self.topic, self.partition, seconds, self.flushed_end_offset - flushed)
             return self.flushed_end_offset
 
     @property
@@ -591,6 +661,7 @@ class Log(ReadableLog):
                 self.flush()
                 with self._flush_lock, storage_errors("close", self.directory):
                     self._save_epochs()
+                    self._finish_swaps()
                     if self.log_end_offset not in self._snapshots.offsets:
                         # One that is there may be all that is left of producers whose records were deleted: it is synced
                         # and stays as it is.

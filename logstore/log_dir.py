@@ -122,7 +122,7 @@ class LogDir:
         self._logs: dict[TopicPartitionKey, Log] = {}
         self._topic_ids: dict[TopicPartitionKey, bytes] = {}
         self._checkpoint_lock = threading.Lock()
-        """Guards the two checkpoint files that logs may write from other threads, and what is known to be in them."""
+        """Guards the checkpoint files that are written from other threads too, and what is known to be in them."""
         self._recovery_points: dict[TopicPartitionKey, int] = {}
         self._log_start_offsets: dict[TopicPartitionKey, int] = {}
         self._cleaner_offsets: dict[TopicPartitionKey, int] = {}
@@ -249,13 +249,13 @@ class LogDir:
         with self._checkpoint_lock:
             if self._recovery_points.get(key, 0) > log.flushed_end_offset:
                 self._write_recovery_points({key: log.flushed_end_offset})
+            if self._cleaner_offsets.get(key, 0) > log.flushed_end_offset:  # what comes instead is not compacted
+                self._write_cleaner_offsets({**self._cleaner_offsets, key: log.flushed_end_offset})
             if self._announced_starts.get(key, 0) > log.flushed_end_offset:
                 del self._announced_starts[key]  # the log will not reach that far
             start_offset = max(log.log_start_offset, self._announced_starts.get(key, 0))
             if self._log_start_offsets.get(key, 0) > start_offset:
                 self._write_log_start_offsets({key: start_offset})
-            if self._cleaner_offsets.get(key, 0) > log.flushed_end_offset:
-                self._write_cleaner_offsets({**self._cleaner_offsets, key: log.flushed_end_offset})
 
     def record_log_starts(self, starts: Mapping[Log, int]) -> None:
         """Record where logs are about to start, durably, before anybody learns of it: a start never moves back.
@@ -277,6 +277,22 @@ class LogDir:
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartitionKey, int]) -> None:
         with storage_errors("write checkpoints in", self.path):
             write_offset_checkpoint(self._fs, self._file(layout.HIGH_WATERMARK_FILE), high_watermarks)
+
+    def cleaned_to(self, log: Log) -> int:
+        """Up to where the log has been compacted; 0 if it never was. Any thread."""
+        return self._cleaner_offsets.get((log.topic, log.partition), 0)
+
+    def record_cleaned_to(self, log: Log, offset: int, truncations: int) -> None:
+        """Record up to where a log has been compacted, unless it was cut since it had `truncations`, or is gone. Any
+        thread. Raises `StorageError`."""
+        key = (log.topic, log.partition)
+        with storage_errors("write checkpoints in", self.path), self._checkpoint_lock:
+            if self._logs.get(key) is log and log.truncations == truncations and offset != self.cleaned_to(log):
+                self._write_cleaner_offsets({**self._cleaner_offsets, key: offset})
+
+    def _write_cleaner_offsets(self, offsets: dict[TopicPartitionKey, int]) -> None:
+        write_offset_checkpoint(self._fs, self._file(layout.CLEANER_OFFSET_FILE), offsets)
+        self._cleaner_offsets = offsets
 
     def close(self, clean: bool = True) -> None:
         """Close all logs and give up the lock. With `clean` and no log damaged or failed, the next start trusts it all."""
@@ -383,11 +399,6 @@ class LogDir:
                 self._write_log_start_offsets()
             if key in self._cleaner_offsets:
                 self._write_cleaner_offsets({k: offset for k, offset in self._cleaner_offsets.items() if k != key})
-
-    def _write_cleaner_offsets(self, offsets: dict[TopicPartitionKey, int]) -> None:
-        """Caller holds the checkpoint lock."""
-        write_offset_checkpoint(self._fs, self._file(layout.CLEANER_OFFSET_FILE), offsets)
-        self._cleaner_offsets = offsets
 
     def _write_recovery_points(self, changed: Mapping[TopicPartitionKey, int] = MappingProxyType({})) -> None:
         """Caller holds the checkpoint lock, and reads the offsets only then: a retreat in between must not be undone.

@@ -117,8 +117,17 @@ class ReadableLog:
             looked_at = segments[segment_number(segments, start) :]
             return max((segment.largest_timestamp_from(start) for segment in looked_at), default=NO_TIMESTAMP)
 
+        def look_closely(segments: Segments, _: int) -> int:
+            start = self.log_start_offset
+            return max(s.largest_record_timestamp(start) for s in segments[segment_number(segments, start) :])
+
         largest = self._look(look)
-        return self.offset_for_time(largest) if largest >= 0 else None
+        if largest < 0:
+            return None
+        found = self.offset_for_time(largest)
+        if found is None:  # compaction took the record and left its batch's header
+            found = self.offset_for_time(self._look(look_closely))
+        return found
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, its exclusive end); (-1, -1) if it is newer than all known ones."""

@@ -39,7 +39,6 @@ from kraftlog.logstore.epochs import EpochEntries, LeaderEpochCache
 from kraftlog.logstore.filesystem import TEMPORARY_SUFFIX, FileSystem, unlink_if_exists
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import (
-    CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
     LEADER_EPOCH_FILE,
     LOG_SUFFIX,
@@ -51,6 +50,7 @@ from kraftlog.logstore.producer_state import ProducerStateManager
 from kraftlog.logstore.replay import apply_to_producers, replay_producers
 from kraftlog.logstore.segment import Segment
 from kraftlog.logstore.snapshot_store import SnapshotStore
+from kraftlog.logstore.swaps import complete_swaps
 from kraftlog.proto.errors import CorruptRecordError
 from kraftlog.proto.records import BatchHeader
 
@@ -93,6 +93,7 @@ def load_log(
     """Load the log in an existing directory. Raises `OSError`; damage is in the result."""
     # Where records below the recovery point have all been deleted since, none of them can be missing.
     required_end = recovery_point if recovery_point > log_start_offset else 0
+    complete_swaps(fs, directory)
     _remove_leftovers(fs, directory)
     segments = _find_segments(fs, directory, index_interval, open_segments)
     snapshots = SnapshotStore(fs, directory)
@@ -128,7 +129,7 @@ def _remove_leftovers(fs: FileSystem, directory: str) -> None:
             base_offset, suffix = parsed
             useless = suffix not in (LOG_SUFFIX, SNAPSHOT_SUFFIX) and f"{base_offset:020d}{LOG_SUFFIX}" not in names
         else:
-            useless = name.endswith((TEMPORARY_SUFFIX, DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX))
+            useless = name.endswith((TEMPORARY_SUFFIX, DELETED_FILE_SUFFIX))
         if useless:
             logger.info("removing the leftover file %s", os.path.join(directory, name))
             unlink_if_exists(fs, os.path.join(directory, name))

@@ -15,13 +15,13 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from kraftlog.logstore import layout
 from kraftlog.logstore.batches import ScannedBatch, find_batch, unpack_header, walk_headers, whole_batches
 from kraftlog.logstore.errors import is_disk_full
-from kraftlog.logstore.filesystem import File, FileSystem, sync_file, unlink_if_exists
+from kraftlog.logstore.filesystem import File, FileSystem, sync_file, unlink_if_exists, write_unsynced
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetPosition, TimestampOffset
 from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.producer_state import AbortedTransaction
@@ -37,6 +37,8 @@ Result = TypeVar("Result")
 _PAGE_BYTES = 4096
 _MIN_PREALLOCATION = 16 << 10  # a partition that holds little costs little
 _MAX_PREALLOCATION = 16 << 20  # at most so much of a full disk lies idle per growing segment
+
+FILE_SUFFIXES = (layout.LOG_SUFFIX, *INDEX_SUFFIXES)
 
 RecordPosition = tuple[int, int, int]
 """(offset, timestamp, leader epoch) of one record."""
@@ -66,6 +68,7 @@ class Segment:
         "_is_unsynced",
         "_largest",
         "_lock",
+        "_name_ends",
         "_open_segments",
         "_start_hint",
         "_tail_hint",
@@ -101,6 +104,8 @@ class Segment:
         self.has_saved_indexes = True
         """Whether the index files say what the indexes in memory do."""
         self._interval_bytes = index_interval
+        self._name_ends: Mapping[str, str] = {}
+        """What is appended to the names of its files, by their suffix; see `rename_files`."""
         self._allocated = size_bytes
         self._has_tail = False
         """The file may be longer than its data."""
@@ -126,15 +131,23 @@ class Segment:
         base_offset: int,
         index_interval: int,
         open_segments: OpenSegments | None = None,
+        *,
+        name_end: str = "",
     ) -> "Segment":
-        """An empty growing segment; empties a stray file of that name."""
+        """An empty growing segment; empties a stray file of that name.
+
+        `name_end`: what is appended to the names of its files, until `rename_files`.
+        """
         segment = cls(fs, directory, base_offset, 0, index_interval, open_segments)
+        if name_end:
+            segment._name_ends = dict.fromkeys(FILE_SUFFIXES, name_end)
         segment._open_file(create=True).truncate(0)
         segment.grow_from_scratch()
         return segment
 
     def path(self, suffix: str) -> str:
-        return os.path.join(self._directory, layout.segment_file_name(self.base_offset, suffix))
+        name = layout.segment_file_name(self.base_offset, suffix) + self._name_ends.get(suffix, "")
+        return os.path.join(self._directory, name)
 
     @property
     def file(self) -> File:
@@ -250,6 +263,12 @@ class Segment:
             with contextlib.suppress(FileNotFoundError):  # no aborted transactions, no index of them
                 sync_file(self._fs, self.path(suffix))
 
+    def ensure_transaction_index(self) -> None:
+        """Let a sealed segment have the file even if it has no aborted transactions. Not synced."""
+        path = self.path(layout.TXN_INDEX_SUFFIX)
+        if self._fs.size(path) is None:
+            write_unsynced(self._fs, path, b"")
+
     def sync_transaction_index(self) -> bool:
         """Make a sealed segment's list of aborted transactions durable; False if it has none."""
         try:
@@ -317,6 +336,11 @@ class Segment:
                 records = decode_batch(self._read_batch(position))
                 largest = max((r.timestamp for r in records if r.offset >= start_offset), default=NO_TIMESTAMP)
         return largest
+
+    def largest_record_timestamp(self, start_offset: int) -> int:
+        """As `largest_timestamp_from`, but by the headers of the batches that have records. Slow."""
+        batches = self.batches(self.position_of(start_offset))
+        return max((header.max_timestamp for _, header, _ in batches if header.record_count), default=NO_TIMESTAMP)
 
     @property
     def largest(self) -> TimestampOffset:
@@ -398,10 +422,24 @@ class Segment:
             self.is_gone = True
         self.close()
 
+    def rename_files(self, name_end: str, suffixes: Sequence[str]) -> None:
+        """Give those files of a sealed segment another `name_end`, in that order. Not synced; may be repeated."""
+        for suffix in suffixes:
+            with self._lock:  # nobody opens a file under a name that it has no more
+                old_path, old_ends = self.path(suffix), self._name_ends
+                self._name_ends = {**old_ends, suffix: name_end}
+                try:
+                    self._fs.rename(old_path, self.path(suffix))
+                except FileNotFoundError:
+                    pass  # there is none
+                except OSError:
+                    self._name_ends = old_ends
+                    raise
+
     def delete_files(self) -> None:
         """Remove every file. Indexes without a log are removed when the log is loaded, so the log goes first."""
         self.retire()
-        for suffix in (layout.LOG_SUFFIX, *INDEX_SUFFIXES):
+        for suffix in FILE_SUFFIXES:
             unlink_if_exists(self._fs, self.path(suffix))
 
     # Internals.

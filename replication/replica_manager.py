@@ -19,7 +19,8 @@ from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
 from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, StorageError, UnknownTopicOrPartitionError
 from kraftlog.proto.names import display
 from kraftlog.proto.records import BatchHeader
-from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock
+from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock, Random
+from kraftlog.replication.cleaner import DEFAULT_LIMITS, Cleaner, CleanerLimits
 from kraftlog.replication.delayed import DelayedProduce, PendingWrite
 from kraftlog.replication.flusher import Flusher
 from kraftlog.replication.loop_timers import LoopTimers
@@ -48,10 +49,12 @@ class ReplicaManager:
         log_dir: LogDir,
         clock: Clock,
         executor: BlockingExecutor,
+        random: Random,
         topic_defaults: Mapping[str, str],
         high_watermarks: Mapping[TopicPartition, int],
         on_leadership: LeadershipListener,
         on_storage_failure: Callable[[StorageError], None],
+        cleaner_limits: CleanerLimits = DEFAULT_LIMITS,
     ) -> None:
         """`high_watermarks`: as `replication-offset-checkpoint` had them. `on_leadership` is called when a partition has begun to lead an epoch or has ceased to lead;
         `on_storage_failure` once, when the log directory has failed and every partition of it is offline."""
@@ -82,6 +85,16 @@ class ReplicaManager:
         self._is_stopped = False
         self.retention = Retention(
             self._partitions, log_dir, executor, clock, on_flushed=self._on_flushed, on_failed=self.fail
+        )
+        self.cleaner = Cleaner(
+            self._partitions,
+            log_dir,
+            executor,
+            clock,
+            random,
+            cleaner_limits,
+            on_flushed=self._on_flushed,
+            on_failed=self.fail,
         )
 
     # metadata
@@ -224,6 +237,7 @@ class ReplicaManager:
             self._on_leadership(partition)
         for key in keys:
             await self._flushers.pop(key).close()
+            await self.cleaner.leave(key)
 
         def delete() -> None:
             for name, number in keys:
@@ -414,6 +428,7 @@ class ReplicaManager:
         self._updates.clear()
         if self._applying is not None:
             await asyncio.wait((self._applying,))
+        await self.cleaner.stop()
         for flusher in list(self._flushers.values()):
             await flusher.close()
         for key in list(self._partitions):

@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -13,6 +14,7 @@ from kraftlog.logstore.config import validate_topic_configs
 from kraftlog.logstore.open_segments import DEFAULT_MAX_OPEN_FILES
 from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown
 from kraftlog.proto.errors import InvalidConfigError
+from kraftlog.replication.cleaner import CleanerLimits
 
 T = TypeVar("T")
 
@@ -91,6 +93,16 @@ def _setting(key: str, default: T, parse: Callable[[str, str], T]) -> T:
 
 def _integer(minimum: int, maximum: int = MAX_INT) -> Callable[[str, str], int]:
     return lambda key, text: parse_int(key, text, minimum=minimum, maximum=maximum)
+
+
+def _positive_number(key: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not number > 0:
+        raise InvalidConfigError(f"config {key}={text!r} is not a number above 0")
+    return number
 
 
 def _text(key: str, text: str) -> str:
@@ -225,6 +237,24 @@ class NodeConfig:
     """Time between looks at all logs for segments to delete (retention.ms, retention.bytes, deleted records) and idle ones
     to roll (segment.ms)."""
 
+    log_cleaner_enable: bool = _setting("log.cleaner.enable", True, parse_bool)
+    """Whether topics with cleanup.policy=compact are compacted. Without it `__consumer_offsets` grows for ever."""
+
+    log_cleaner_threads: int = _setting("log.cleaner.threads", 1, _integer(1, 64))
+    """Logs that are compacted at the same time."""
+
+    log_cleaner_dedupe_buffer_size: int = _setting("log.cleaner.dedupe.buffer.size", 134_217_728, _integer(1 << 20))
+    """Bytes for the offset maps of all compaction threads together; a key takes 27. A log with more new keys than fit is
+    compacted in several passes."""
+
+    log_cleaner_io_max_bytes_per_second: float = _setting(
+        "log.cleaner.io.max.bytes.per.second", math.inf, _positive_number
+    )
+    """What compaction reads and writes in a second, at most."""
+
+    log_cleaner_backoff_ms: int = _setting("log.cleaner.backoff.ms", 15_000, _integer(1))
+    """Time between looks for something to compact, while there is nothing."""
+
     producer_id_expiration_ms: int = _setting("producer.id.expiration.ms", 86_400_000, _integer(1))
     """A partition forgets a producer that it has not heard of for so long, by this process's clock, and then takes a
     repeated batch of it for a new one."""
@@ -257,6 +287,13 @@ class NodeConfig:
         ):
             if factor == 0:
                 raise InvalidConfigError(f"config {key}=0: use 1 or more, or -1 for min(3, brokers)")
+
+    @property
+    def cleaner_limits(self) -> CleanerLimits:
+        """Of one compaction thread."""
+        return CleanerLimits(
+            self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads, self.log_cleaner_io_max_bytes_per_second
+        )
 
     @property
     def log_dir(self) -> str:

@@ -98,10 +98,12 @@ class Node:
             log_dir=log_dir,
             clock=self._clock,
             executor=self._executor,
+            random=self._random,
             topic_defaults=config.topic_defaults,
             high_watermarks=await self._executor.run(log_dir.high_watermarks),
             on_leadership=self._on_leadership,
             on_storage_failure=self._fail,
+            cleaner_limits=config.cleaner_limits,
         )
         self._groups = self._make_groups(quorum, replicas)
         services = self._make_services(log_dir, quorum, replicas, self._groups)
@@ -122,6 +124,10 @@ class Node:
             loop.create_task(self._repeat(config.replica_high_watermark_checkpoint_interval_ms, high_watermarks.write)),
             loop.create_task(self._retain(replicas.retention)),
             loop.create_task(self._expire_producers(replicas.retention)),
+            *(
+                loop.create_task(replicas.cleaner.run(config.log_cleaner_backoff_ms))
+                for _ in range(config.log_cleaner_threads if config.log_cleaner_enable else 0)
+            ),
             loop.create_task(self._repeat(config.log_flush_offset_checkpoint_interval_ms, log_dir.checkpoint)),
         ]
         self._lifecycle.begin_serving()
@@ -156,6 +162,10 @@ class Node:
             if self._failure is None:
                 await self._registration.leave(self.config.shutdown_grace_ms)
             await self._registration.stop()
+        if self._replicas is not None:
+            await (
+                self._replicas.cleaner.stop()
+            )  # it ends between two steps; nothing else may be in the middle of a file
         for task in self._tasks:
             task.cancel()
         if self._tasks:

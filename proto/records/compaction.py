@@ -149,6 +149,11 @@ def placeholder(offset: int, leader_epoch: int, max_timestamp: int) -> bytes:
     return emptied(header)
 
 
+def is_placeholder(header: BatchHeader) -> bool:
+    """Whether a batch says nothing but that the log goes up to its last offset."""
+    return not header.record_count and not header.has_producer_id
+
+
 def _encode(
     header: BatchHeader, attributes: int, base_timestamp: int, max_timestamp: int, count: int, section: Buffer
 ) -> bytes:

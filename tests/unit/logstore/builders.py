@@ -1,8 +1,10 @@
 """Small logs for tests: batches with readable values, a log directory in memory, a log alone."""
 
+from collections.abc import Callable
 from typing import Any
 
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, format_log_dir
+from kraftlog.logstore.cleaning import CleaningPass, Step, look_for_dirt
 from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
 from kraftlog.testing.filesystem import SimFileSystem
 
@@ -84,3 +86,51 @@ def retain(log_dir: LogDir, log: Log, *, now_ms: int = NOW_MS, high_watermark: i
         return 0
     log.delete_detached(plan)
     return len(plan.segments)
+
+
+SIP_KEY = bytes(range(16))
+
+
+def begin_compaction(
+    log_dir: LogDir, log: Log, *, now_ms: int = NOW_MS, stable_offset: int | None = None, map_bytes: int = 1 << 20
+) -> CleaningPass | None:
+    """A pass over what may be compacted; None: nothing may."""
+    dirtiness = look_for_dirt(
+        log,
+        cleaned_to=log_dir.cleaned_to(log),
+        stable_offset=log.last_stable_offset(log.log_end_offset) if stable_offset is None else stable_offset,
+        truncations=log.truncations,
+        now_ms=now_ms,
+    )
+    if dirtiness is None:
+        return None
+    return CleaningPass(log, dirtiness, now_ms=now_ms, map_bytes=map_bytes, sip_key=SIP_KEY)
+
+
+def run_pass(
+    log_dir: LogDir, cleaning: CleaningPass, before_step: Callable[[Step | None], None] = lambda last: None
+) -> Step:
+    """Step by step as the node does it; DONE or VOID. `before_step` is told what the last step came to."""
+    step: Step | None = None
+    try:
+        while True:
+            before_step(step)
+            step = cleaning.step()
+            if step is Step.DONE:
+                cleaning.record_end(log_dir)
+                return step
+            if step is Step.VOID:
+                return step
+            if step is Step.COMMIT:
+                before_step(step)
+                if not cleaning.commit():
+                    return Step.VOID
+                cleaning.finish_commit()
+    finally:
+        cleaning.close()
+
+
+def compact(log_dir: LogDir, log: Log, **more: Any) -> bool:
+    """One pass as far as it may go; False if there was nothing to do or it came to nothing."""
+    cleaning = begin_compaction(log_dir, log, **more)
+    return cleaning is not None and run_pass(log_dir, cleaning) is Step.DONE

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import random
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from kraftlog.proto.errors import (
 from kraftlog.proto.hotpath import PartitionRecords, ProduceRequest, ProduceResponse
 from kraftlog.proto.records import BatchBuilder
 from kraftlog.proto.seams import CallContext
+from kraftlog.replication.cleaner import DEFAULT_LIMITS, CleanerLimits
 from kraftlog.replication.delayed import PendingWrite
 from kraftlog.replication.partition import Partition
 from kraftlog.replication.replica_manager import ReplicaManager
@@ -64,7 +66,12 @@ class SwitchedExecutor(GatedExecutor):
 class Broker:
     """A replica manager whose metadata the test writes."""
 
-    def __init__(self, fs: SimFileSystem, defaults: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        fs: SimFileSystem,
+        defaults: Mapping[str, str] | None = None,
+        cleaner_limits: CleanerLimits = DEFAULT_LIMITS,
+    ) -> None:
         self.fs = fs
         self.clock = ManualClock()
         self.executor = SwitchedExecutor()
@@ -78,10 +85,12 @@ class Broker:
             log_dir=self.log_dir,
             clock=self.clock,
             executor=self.executor,
+            random=random.Random(1),
             topic_defaults=defaults or {},
             high_watermarks=self.log_dir.high_watermarks(),
             on_leadership=self._on_leadership,
             on_storage_failure=self.failures.append,
+            cleaner_limits=cleaner_limits,
         )
 
     def _on_leadership(self, partition: Partition) -> None:

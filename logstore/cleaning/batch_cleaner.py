@@ -1,0 +1,102 @@
+"""What compaction leaves of each batch: Kafka's rules (`Cleaner.cleanInto`) over `kraftlog.proto.records.compaction`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kraftlog.logstore.cleaning.transactions import CleanedTransactions
+from kraftlog.logstore.producer_state import AbortedTransaction, ProducerEntry
+from kraftlog.proto.records import BatchHeader, ControlType, decode_batch, read_control_type
+from kraftlog.proto.records.compaction import OffsetMap, clean_batch, emptied, with_delete_horizon
+from kraftlog.proto.seams import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """Of one producer: by this batch a restarted node knows its last sequence and epoch."""
+
+    last_offset: int | None
+    """None: the producer has written only markers since its epoch began."""
+    producer_epoch: int
+
+
+def last_batches(entries: Iterable[ProducerEntry]) -> dict[int, LastBatch]:
+    return {
+        entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+        for entry in entries
+    }
+
+
+def control_type_of(header: BatchHeader, batch: Buffer) -> ControlType | None:
+    """Which marker a control batch is; an empty one was cleaned before and counts as a commit without data."""
+    if not header.record_count:
+        return ControlType.COMMIT
+    return read_control_type(decode_batch(batch, check=False)[0])
+
+
+class BatchCleaner:
+    """One walk over a log, from its first batch on. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        aborted: Iterable[AbortedTransaction],
+        producers: Mapping[int, LastBatch],
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._map = offset_map
+        self._transactions = CleanedTransactions(aborted)
+        self._producers = producers
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self.read_records = 0
+        self.kept_records = 0
+
+    def clean(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer | None, AbortedTransaction | None]:
+        """(what stays of the batch, the aborted transaction that the batch ends and that has a batch left).
+
+        The same object is returned for a batch that stays as it is. Raises `InvalidRecordError`.
+        """
+        self.read_records += header.record_count
+        aborted = None
+        if header.is_control:
+            kept, aborted = self._clean_control(header, batch)
+        else:
+            kept = self._clean_data(header, batch)
+        if kept is None and header.has_producer_id and self._is_last_of_producer(header):
+            kept = batch if header.record_count == 0 else emptied(header)
+        return kept, aborted
+
+    def _clean_data(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        if self._transactions.is_aborted(header):
+            return None
+        if header.base_offset >= self._map.end_offset:
+            self.kept_records += header.record_count
+            return batch
+        cleaned = clean_batch(
+            batch, header, self._map, now_ms=self._now_ms, delete_retention_ms=self._delete_retention_ms
+        )
+        if cleaned is None:
+            return None
+        self.kept_records += cleaned.record_count
+        return cleaned.data
+
+    def _clean_control(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer | None, AbortedTransaction | None]:
+        is_needless, aborted = self._transactions.end(header, control_type_of(header, batch))
+        if is_needless:
+            if header.record_count == 0 or (header.has_delete_horizon and header.base_timestamp <= self._now_ms):
+                return None, None
+            if not header.has_delete_horizon:
+                horizon = self._now_ms + self._delete_retention_ms
+                batch = with_delete_horizon(batch, header, self._map, horizon).data
+        self.kept_records += header.record_count
+        return batch, aborted
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._producers.get(header.producer_id)
+        if last is None:
+            return False
+        if last.last_offset is None:
+            return header.is_control and header.producer_epoch == last.producer_epoch
+        return header.last_offset == last.last_offset
