@@ -27,7 +27,7 @@ from typing import Protocol
 from kraftlog.logstore.append import Placement, check_leader_append, place_as_follower, place_as_leader
 from kraftlog.logstore.checkpoints import write_epoch_checkpoint
 from kraftlog.logstore.config import LogConfig
-from kraftlog.logstore.errors import is_disk_full, storage_error, storage_errors
+from kraftlog.logstore.errors import DiskFullError, is_disk_full, storage_error, storage_errors
 from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import CLEANED_FILE_SUFFIX, LEADER_EPOCH_FILE, LOG_SUFFIX, SWAP_FILE_SUFFIX
@@ -156,10 +156,22 @@ class Log(ReadableLog):
         if self.damage is not None:
             return
         if self.log_end_offset < self.log_start_offset:
-            self.truncate_fully_and_start_at(self.log_start_offset)
+            self._go_on_at_start()
         elif loaded.needs_sync or self._unsynced:
             self.flushed_end_offset = min(self._recorded_end, self.log_end_offset)
             self.flush()
+
+    def _go_on_at_start(self) -> None:
+        """A power loss took records that had been deleted anyway. What is left of the others goes with retention.
+
+        Kafka empties the log here, and so forgets the producers of records that were flushed.
+        """
+        start_offset = self.log_start_offset
+        self.flushed_end_offset = min(self._recorded_end, self.log_end_offset)
+        try:
+            self._jump_to(start_offset)
+        except DiskFullError:
+            self.truncate_fully_and_start_at(start_offset)
 
     @property
     def recovery_point(self) -> int:

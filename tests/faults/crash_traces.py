@@ -246,11 +246,11 @@ def delete_records(run: Run) -> None:
     run.restart()
     run.truncate(40)
     run.truncate(36)
-    run.append(batch(b"again" * 100), epoch=5)
+    run.append(idempotent(1, 0, 2), epoch=5)
     run.flush()
     run.delete_records(run.log().log_end_offset)
     run.retain(1 << 20)
-    run.append(idempotent(1, 3, 2), epoch=5)
+    run.append(idempotent(1, 2, 2), epoch=5)
     run.flush()
 
 
@@ -363,8 +363,11 @@ def leader_epochs(run: Run) -> None:
     run.append(batch("other"), epoch=11)
     run.flush()
     run.delete_records(3)
-    run.append(batch("last"), epoch=12)
-    run.flush()
+    run.restart()
+    for epoch in range(12, 16):
+        run.append(batch("e" * 200 * epoch), epoch=epoch)
+        run.flush()
+        run.log_dir.checkpoint()
 
 
 def idempotent_producers(run: Run) -> None:

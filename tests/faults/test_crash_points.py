@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kraftlog.logstore import LogDir, batches, checkpoints, log_dir, recovery
+from kraftlog.logstore import Log, LogDir, batches, checkpoints, log_dir, recovery
 from kraftlog.logstore.filesystem import write_unsynced
 from kraftlog.logstore.segment import Segment
+from kraftlog.logstore.snapshot_store import SnapshotStore
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.testing.crash_points import RecordingFileSystem, near_states, random_states
 from kraftlog.testing.filesystem import SimFileSystem
@@ -25,8 +26,10 @@ from tests.faults.crash_traces import (
     append_flush_and_roll,
     check_disk,
     create_and_delete,
+    delete_records,
     headers_across_sectors,
     large_writes,
+    leader_epochs,
     stop_and_start,
     transactions,
     truncate_and_append_again,
@@ -130,6 +133,17 @@ def _without(owner: object, name: str, answer: object = None) -> Callable[[pytes
     return lambda patch: patch.setattr(owner, name, lambda *arguments: answer)
 
 
+def _save_no_epochs(patch: pytest.MonkeyPatch) -> None:
+    sync = Log._sync_up_to
+
+    def sync_without(self: Log, target: int) -> None:
+        with patch.context() as inner:
+            inner.setattr(Log, "_save_epochs", lambda self: None)
+            sync(self, target)
+
+    patch.setattr(Log, "_sync_up_to", sync_without)
+
+
 PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatch], None]]] = {
     "only the end of a file may be torn": (large_writes, _without(recovery, "find_unwritten_sector")),
     "a torn header is damage": (headers_across_sectors, _without(batches, "starts_in_unwritten_sector", False)),
@@ -139,6 +153,9 @@ PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatc
     "names are not synced": (append_flush_and_roll, _without(RecordingFileSystem, "fsync_dir")),
     "aborted transactions are not synced": (transactions, _without(Segment, "sync_transaction_index", False)),
     "the clean-shutdown marker stays": (stop_and_start, _without(log_dir, "unlink_if_exists", True)),
+    "producers are not rebuilt": (delete_records, _without(recovery, "_replay")),
+    "snapshots are not synced": (delete_records, _without(SnapshotStore, "sync")),
+    "epochs are saved only at the end": (leader_epochs, _save_no_epochs),
     "state files are not synced": (
         create_and_delete,
         lambda patch: patch.setattr(checkpoints, "atomic_write", write_unsynced),

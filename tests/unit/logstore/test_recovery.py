@@ -1,6 +1,7 @@
 """After an unclean stop: what was torn is cut, what was damaged is named, what was derived is made again."""
 
 import contextlib
+import errno
 import random
 
 import pytest
@@ -437,3 +438,24 @@ def test_only_log_files_make_a_log() -> None:
     fs.kill()
     fs.put(f"/data/t-0/00000000000000000005{LOG_SUFFIX}x", b"x")
     assert reopen(fs, SMALL).log_end_offset == 0
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_log_that_ends_below_its_start_goes_on_there(is_full: bool) -> None:
+    """A power loss took records that had been deleted. The producers of those that were flushed are known still, unless
+    the disk is too full to write them down."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(fs=fs)
+    log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+    append(log, "a", "b")
+    log_dir.record_log_starts({log: 2})
+    fs.forget_unsynced()
+    if is_full:
+        fs.fail("pwritev", errno.ENOSPC, path_part=".snapshot")
+    log = open_log_dir(fs).logs["t", 0]
+    for _ in range(2):
+        assert (log.log_start_offset, log.log_end_offset, log.damage) == (2, 2, None)
+        assert list(log.producers.entries) == ([] if is_full else [1])
+        log = reopen(fs)
+    assert append(log, "c") == 2
