@@ -232,6 +232,27 @@ def test_c09_a_truncation_while_the_log_is_compacted(at: Step) -> None:
     assert put(log, ("k0", "more")) == gap + 1
 
 
+def test_c09_a_truncation_after_which_the_same_segments_are_sealed_again() -> None:
+    """They look as they were planned, and hold something else."""
+    fs, log_dir, log = filled(20)
+    log.roll()
+    last = log.segment_base_offsets[-2]
+    log.config = replace(SMALL, segment_bytes=100_000)
+    cleaning = begin_compaction(log_dir, log)
+    assert cleaning is not None
+
+    def before_step(last_step: Step | None) -> None:
+        if last_step is Step.COMMIT:
+            log.truncate_to(last + 1)
+            put(log, ("k9", "instead"))
+            log.roll()
+            log.flush()
+
+    assert run_pass(log_dir, cleaning, before_step) is Step.VOID
+    assert contents(log)[-1] == (last + 1, "k9", "instead")
+    assert contents(reopened(fs)[1])[-1] == (last + 1, "k9", "instead")
+
+
 # C11 (KAFKA-1755): records without a key came into compacted topics and stopped the cleaner.
 
 
