@@ -1,7 +1,9 @@
 """How much of each partition a power loss at this moment would surely leave: read from the disk, not from the node.
 
 Segments are parsed incrementally (format: `kraftlog.proto.records`), each batch with its CRC, up to the first byte that is
-not durable. `DurableOffsets` does the same for the committed offsets of groups.
+not durable. `DurableOffsets` does the same for the committed offsets of groups. Compaction leaves gaps within a segment,
+none between segments; a `.log.swap` counts instead of what it replaces (`kraftlog.logstore.swaps`), as it does for a
+node that starts.
 """
 
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from kraftlog.server.coordinator.records import OffsetCommitKey, decode_key, dec
 from kraftlog.testing.filesystem import SimFileSystem
 
 LOG_SUFFIX = ".log"
+SWAP_SUFFIX = ".log.swap"
 
 
 @dataclass(slots=True)
@@ -47,7 +50,8 @@ class DurableLogs:
         return cursor.end_offset
 
     def take_new(self, topic: str, partition: int) -> list[bytes]:
-        """The durable batches since the last look at this partition (or since `forget`)."""
+        """The durable batches since the last look at this partition (or since `forget`); all of them again if those that
+        were looked at last have been compacted since."""
         _, batches = self._advance(topic, partition)
         return batches
 
@@ -56,12 +60,21 @@ class DurableLogs:
         directory = f"{self._log_dir}/{topic}-{partition}"
         batches: list[bytes] = []
         while True:
+            if cursor.segment and self._fs.surely_durable(f"{directory}/{cursor.segment}") is None:
+                cursor.segment, cursor.position, cursor.end_offset = "", 0, 0
             if cursor.segment:
                 batches += self._read_on(cursor, f"{directory}/{cursor.segment}")
-            following = f"{cursor.end_offset:020d}{LOG_SUFFIX}"
-            if following == cursor.segment or following not in self._fs.surely_durable_names(directory):
+            following = self._segment_at(directory, cursor.end_offset)
+            if following in ("", cursor.segment):
                 return cursor, batches
             cursor.segment, cursor.position = following, 0
+
+    def _segment_at(self, directory: str, base_offset: int) -> str:
+        """Its name; empty if it is not surely there."""
+        swapped, name = (f"{base_offset:020d}{suffix}" for suffix in (SWAP_SUFFIX, LOG_SUFFIX))
+        if self._fs.surely_durable(f"{directory}/{swapped}") is not None:
+            return swapped
+        return name if name in self._fs.surely_durable_names(directory) else ""
 
     def _read_on(self, cursor: _Cursor, path: str) -> list[bytes]:
         data = self._fs.surely_durable(path, cursor.position) or b""
@@ -70,7 +83,7 @@ class DurableLogs:
         while len(data) - position >= HEADER_BYTES:
             try:
                 header = read_header(data, position)
-                if header.base_offset != cursor.end_offset or position + header.size_bytes > len(data):
+                if header.base_offset < cursor.end_offset or position + header.size_bytes > len(data):
                     break
                 check_crc(data, position, header)
             except KraftlogError:
