@@ -196,11 +196,13 @@ class _RealFile:
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
         descriptor = self._open()
-        pending: Sequence[Buffer] = [b for b in buffers if len(b)]
-        while pending:
-            written = os.pwritev(descriptor.fd, pending[:_MAX_BUFFERS], position)
-            position += written
-            pending = _after(pending, written)
+        left = sum(map(len, buffers))
+        while left:
+            written = os.pwritev(descriptor.fd, buffers[:_MAX_BUFFERS], position)
+            left -= written
+            if left:
+                position += written
+                buffers = _after(buffers, written)
 
     def pread(self, size: int, position: int) -> bytes:
         descriptor = self._open()
@@ -238,7 +240,7 @@ class _RealFile:
 
 
 def _after(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
-    """What remains of `buffers` when their first `written` bytes are gone."""
+    """What remains of `buffers` when their first `written` bytes are gone, and empty ones."""
     for index, buffer in enumerate(buffers):
         size = len(buffer)
         if written < size:

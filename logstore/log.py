@@ -21,8 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kraftlog.logstore.append import Placement, check_leader_append, place_as_follower, place_as_leader
 from kraftlog.logstore.checkpoints import write_epoch_checkpoint
@@ -46,8 +45,7 @@ from kraftlog.proto.seams import Buffer
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """Where records went. For a repeated batch: where they went the first time, with `is_duplicate`."""
 
     first_offset: int

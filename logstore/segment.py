@@ -190,11 +190,11 @@ class Segment:
 
     def note_batch(self, position: int, header: BatchHeader, last_offset: int) -> None:
         """Account for an appended batch in the indexes. `last_offset` is the batch's in this log."""
+        timestamp, size_bytes = header.max_timestamp, header.size_bytes
         if self._first_timestamp is None:
-            self._first_timestamp = header.max_timestamp
-        size_bytes = header.size_bytes
+            self._first_timestamp = timestamp
         self.has_saved_indexes = False
-        self.indexes.note_batch(position, size_bytes, last_offset, header.max_timestamp)
+        self.indexes.note_batch(position, size_bytes, last_offset, timestamp)
         self._tail_hint = (last_offset + 1, position + size_bytes)
 
     def seal(self) -> None:
@@ -463,8 +463,8 @@ class Segment:
 
     def _file_to_change(self) -> File:
         """The file, which stays open until it is synced. Caller holds the lock."""
-        self._is_unsynced = True
-        return self.file
+        self._is_unsynced = self.was_used = True
+        return self._file or self._open_file()
 
     def _note_held(self) -> None:
         """Caller holds the lock."""

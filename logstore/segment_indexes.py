@@ -26,7 +26,15 @@ PathOf = Callable[[str], str]
 class SegmentIndexes:
     """`largest` is None for a segment without batches."""
 
-    __slots__ = ("_bytes_since_entry", "_interval_bytes", "aborted", "largest", "offsets", "times")
+    __slots__ = (
+        "_bytes_since_entry",
+        "_interval_bytes",
+        "_largest_with_entry",
+        "aborted",
+        "largest",
+        "offsets",
+        "times",
+    )
 
     def __init__(
         self,
@@ -40,7 +48,7 @@ class SegmentIndexes:
         self.times = times
         self.aborted = list(aborted)
         """In the order of their markers."""
-        self.largest = times.last()
+        self.largest = self._largest_with_entry = times.last()
         self._interval_bytes = interval_bytes
         self._bytes_since_entry = 0
 
@@ -69,13 +77,16 @@ class SegmentIndexes:
             largest = self.largest = TimestampOffset(max_timestamp, last_offset)
         if self._bytes_since_entry > self._interval_bytes:
             self.offsets.append(last_offset, position)
-            self.times.maybe_append(*largest)
+            if largest is not self._largest_with_entry:
+                self.times.maybe_append(*largest)
+                self._largest_with_entry = largest
             self._bytes_since_entry = 0
         self._bytes_since_entry += size_bytes
 
     def has_room(self, max_bytes: int) -> bool:
         """Whether each index may take one more entry."""
-        return max(self.offsets.size_bytes, self.times.size_bytes) + _WIDEST_ENTRY_BYTES <= max_bytes
+        limit = max_bytes - _WIDEST_ENTRY_BYTES
+        return self.offsets.size_bytes <= limit and self.times.size_bytes <= limit
 
     @property
     def size_bytes(self) -> int:
