@@ -1,7 +1,7 @@
 """Partitions on a broker: leader and follower state, high watermark, in-sync replicas, delayed operations.
 
 Read `partition` first: what may be acknowledged and shown. `replica_manager` makes partitions as the metadata say, and
-appends, reads and waits; `flusher` is the group commit of one log; `purgatory`, `delayed` and `timer` are requests that
+appends, reads and waits; `flusher` is the group commit; `purgatory`, `delayed` and `timer` are requests that
 wait. `partition`, `purgatory`, `delayed` and `timer` are pure: no event loop, clock or disk of their own.
 """
 

@@ -22,7 +22,7 @@ from kraftlog.proto.records import BatchHeader
 from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock, Random
 from kraftlog.replication.cleaner import DEFAULT_LIMITS, Cleaner, CleanerLimits
 from kraftlog.replication.delayed import DelayedProduce, PendingWrite
-from kraftlog.replication.flusher import Flusher
+from kraftlog.replication.flusher import Flusher, FlushQueue
 from kraftlog.replication.loop_timers import LoopTimers
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.purgatory import DelayedOperation, Purgatory
@@ -75,6 +75,7 @@ class ReplicaManager:
         self._on_storage_failure = on_storage_failure
         self._partitions: dict[TopicPartition, Partition] = {}
         self._deleted: set[str] = set()  # topics that `image` still has, while their deletion is being applied
+        self._flush_queue = FlushQueue(executor)
         self._flushers: dict[TopicPartition, Flusher] = {}
         self._flush_timers: dict[TopicPartition, TimerEntry] = {}
         self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
@@ -198,7 +199,7 @@ class ReplicaManager:
         self._partitions[partition.key] = partition
         self._flushers[partition.key] = Flusher(
             log,
-            self._executor,
+            self._flush_queue,
             on_flushed=lambda: self._on_flushed(partition),
             on_failed=self.fail,
             on_full=lambda error: self._on_disk_full(partition, error),

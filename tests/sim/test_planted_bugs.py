@@ -47,18 +47,17 @@ def _plant_at_recovery(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Log], o
 def test_an_acknowledgment_before_the_fsync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule ACK: group commit that tells its waiters first and flushes then, even if the flush then succeeds."""
 
-    async def run(self: Any) -> None:
-        try:
-            while not self._is_closed and self._log.flushed_end_offset < self._log.log_end_offset:
-                flushed_end_offset = self._log.flushed_end_offset
-                self._log.flushed_end_offset = self._log.log_end_offset
-                self._on_flushed()
-                self._log.flushed_end_offset = flushed_end_offset
-                await self._executor.run(self._log.flush)
-        finally:
-            self._task = None
+    original = Flusher.request
 
-    monkeypatch.setattr(Flusher, "_run", run)
+    def request(self: Any) -> None:
+        if not self.is_running and not self._is_closed:
+            flushed_end_offset = self._log.flushed_end_offset
+            self._log.flushed_end_offset = self._log.log_end_offset
+            self._on_flushed()
+            self._log.flushed_end_offset = flushed_end_offset
+        original(self)
+
+    monkeypatch.setattr(Flusher, "request", request)
     result = _convicted(SEEDS)
     assert result.violation is not None
     assert result.violation.rule == "ACK"

@@ -180,7 +180,7 @@ async def test_with_ack_nothing_is_answered_before_its_fdatasync_has_returned(fs
     work()  # what a sync covers that began before the other two were appended
     partition_log.log_end_offset = end
     assert answers == []
-    future.set_result(None)
+    future.set_result([None])
     await settle()
     assert [answer.partitions[0].base_offset for answer in answers] == [0]
     assert partition.high_watermark == 1
