@@ -16,7 +16,6 @@ A failed fsync, or any failed write but for a full disk, ends the log's life as 
 raises `StorageError`. What was not synced must be taken as lost, so nothing is retried into success.
 """
 
-import logging
 import os
 import threading
 from collections import deque
@@ -41,8 +40,6 @@ from kraftlog.logstore.segmented_log import SegmentedLog
 from kraftlog.proto.errors import CorruptRecordError, StorageError
 from kraftlog.proto.records import BatchHeader, TimestampType, validate_batches
 from kraftlog.proto.seams import Buffer
-
-logger = logging.getLogger(__name__)
 
 
 class AppendInfo(NamedTuple):
