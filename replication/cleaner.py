@@ -190,9 +190,16 @@ class Cleaner:
             if self._partition_of(cleaning.log) is None:
                 return False  # deleted, or offline already
             raise
-        except KraftlogError as error:
-            logger.error("%s is not compacted any more, until the node starts again: %s", cleaning.log.name, error)
-            self._manager.mark_uncleanable(cleaning.log, str(error), self._clock.wall_ms())
+        except Exception as error:  # whatever it is, it concerns one log, and the others must go on being compacted
+            is_known = isinstance(error, KraftlogError)
+            logger.error(
+                "%s is not compacted any more, until the node starts again: %s",
+                cleaning.log.name,
+                error,
+                exc_info=None if is_known else error,
+            )
+            reason = str(error) if is_known else f"{type(error).__name__}: {error}"
+            self._manager.mark_uncleanable(cleaning.log, reason, self._clock.wall_ms())
             return True
         if is_done:
             await self._executor.run(lambda: cleaning.record_end(self._log_dir))

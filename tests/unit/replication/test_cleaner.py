@@ -7,6 +7,7 @@ import math
 import pytest
 
 from kraftlog.logstore import Log
+from kraftlog.logstore.cleaning import CleaningPass, Step
 from kraftlog.proto.records import BatchBuilder, decode_records
 from kraftlog.replication.cleaner import CleanerLimits
 from kraftlog.replication.partition import Partition
@@ -97,6 +98,20 @@ class TestFailures:
         write(broker, partition, 1)
         await settle()
         assert partition.high_watermark == 21
+
+    async def test_an_error_that_nobody_thought_of_stops_one_log_only(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = write(broker, await broker.create(TOPIC_ID, **COMPACT), *[1] * 20)
+        await settle()
+
+        def step(self: CleaningPass) -> Step:
+            raise RuntimeError("out of order")
+
+        monkeypatch.setattr(CleaningPass, "step", step)
+        assert await broker.replicas.cleaner.clean_one()
+        assert broker.replicas.cleaner.uncleanable[log.topic, 0].reason == "RuntimeError: out of order"
+        assert broker.failures == []
 
     async def test_a_topic_made_anew_is_cleanable_again(self, broker: Broker) -> None:
         partition = await broker.create(TOPIC_ID, **COMPACT)
