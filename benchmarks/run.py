@@ -5,6 +5,7 @@
 Kafka is driven by its own Java tools at their best settings (1 MiB batches), kraftlog by its SDK. Each case runs
 alternately, `--runs` times after a warm-up, and the medians are compared, since absolute figures move with the load of
 the machine. Kafka acknowledges from the page cache; like for like with it is kraftlog's `flush.policy=interval`.
+Tables of what is not measured beside Kafka follow (`OWN_TABLES`).
 """
 
 import argparse
@@ -28,6 +29,9 @@ from kraftlog import Admin, NewTopic, Producer
 from kraftlog.testing.processes import NodeProcess
 
 HERE = Path(__file__).parent
+OWN_TABLES = {"Log compaction": "bench_cleaner.py"}
+"""What is measured beside something other than Kafka: heading and program, which prints a table and takes `--quick`."""
+
 SPARK_CONNECTOR = "4.2.0"  # the newest on Maven Central; it runs on PySpark 4.3
 
 
@@ -219,6 +223,14 @@ def kafka_start_to_first_ack() -> float:
     return seconds
 
 
+def own_table(program: str, quick: bool) -> list[str]:
+    command = [sys.executable, str(HERE / program), *(["--quick"] if quick else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr[-2000:]}")
+    return done.stdout.splitlines()
+
+
 def machine() -> list[str]:
     with open("/proc/cpuinfo", encoding="utf-8") as info:
         model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
@@ -276,6 +288,10 @@ def main() -> None:
         f"Start of a new node to the first acknowledged record: kraftlog {cold:.2f} s, with an existing log "
         f"{warm:.2f} s; Kafka, formatted, until it says that it has started: {kafka_start:.1f} s."
     )
+    for heading, program in OWN_TABLES.items():
+        emit(f"\n## {heading}\n")
+        for line in own_table(program, options.quick):
+            emit(line)
     if options.output:
         options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
