@@ -9,15 +9,17 @@ from typing import Any
 
 from kraftlog.logstore import Log, LogConfig, LogDir, format_log_dir
 from kraftlog.logstore.checkpoints import TopicPartitionKey
+from kraftlog.logstore.cleaning import Step
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
 from kraftlog.logstore.replay import apply_to_producers
-from kraftlog.proto.records import BatchHeader, CompressionType, end_transaction_marker, iter_headers
+from kraftlog.proto.records import BatchBuilder, CompressionType, end_transaction_marker, iter_headers
 from kraftlog.testing.crash_points import RecordingFileSystem
 from kraftlog.testing.filesystem import SECTOR_BYTES, SimFileSystem
-from tests.unit.logstore.builders import CLUSTER_ID, DIRECTORY_ID, NOW_MS, batch, idempotent, retain
+from tests.unit.logstore.builders import CLUSTER_ID, DIRECTORY_ID, NOW_MS, batch, begin_compaction, idempotent, retain
 
 PATH = "/data"
 CONFIG = LogConfig(segment_bytes=4000, index_interval_bytes=300)
+COMPACTED = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
 KEY = ("t", 0)
 
 
@@ -35,6 +37,14 @@ class LogPromise:
     """Where it may end besides after a batch: in a gap."""
     high_watermarks: frozenset[int] = frozenset({0})
     """What may be recorded as its high watermark; 0: nothing."""
+    or_written: bytes | None = None
+    """What may be there instead of `written`: segments are being replaced by a compacted one."""
+    history: bytes | None = None
+    """Of a log that was compacted: all that `written` would be if it had not been."""
+    cleaned_to: frozenset[int] = frozenset({0})
+    """What may be recorded as the end of its compacted part."""
+    forgets_producers: bool = False
+    """It was cut within its compacted part (no replica does that), and with it the last batches of producers."""
     may_be_missing: bool = True
 
 
@@ -82,7 +92,9 @@ class Run:
             stored[position : position + 8] = offset.to_bytes(8, "big")
             stored[position + 12 : position + 16] = epoch.to_bytes(4, "big")
             offset += header.last_offset_delta + 1
-        self.promise(key, written=self.current[key].written + stored)
+        promise = self.current[key]
+        history = None if promise.history is None else promise.history + stored
+        self.promise(key, written=promise.written + stored, history=history)
         log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW_MS, allow_control=True)
 
     def follow(self, *batches: tuple[int, bytes], key: TopicPartitionKey = KEY) -> None:
@@ -99,14 +111,25 @@ class Run:
         log, promise = self.log(key), self.current[key]
         flushed_end = min(promise.flushed_end, offset)
         safe = max((h.next_offset for _, h in iter_headers(promise.written) if h.next_offset <= flushed_end), default=0)
-        self.promise(key, flushed_end=safe, starts=promise.starts | {min(offset, log.log_start_offset)})
-        self.promise(key, ends=promise.ends | {offset})
+        self.promise(
+            key,
+            flushed_end=safe,
+            starts=promise.starts | {min(offset, log.log_start_offset)},
+            ends=promise.ends | {offset},
+            cleaned_to=promise.cleaned_to | {safe, min(safe, *promise.cleaned_to)},
+            forgets_producers=promise.forgets_producers or offset < max(promise.cleaned_to),
+        )
         log.truncate_to(offset)
         end_offset = log.log_end_offset
-        kept = sum(h.size_bytes for _, h in iter_headers(promise.written) if h.next_offset <= end_offset)
-        flushed_end = min(promise.flushed_end, end_offset)  # the cut is durable, what is left need not be
-        self.promise(key, written=promise.written[:kept], flushed_end=flushed_end, ends=promise.ends | {end_offset})
-        self.promise(key, starts=frozenset({log.log_start_offset}))
+        self.promise(
+            key,
+            written=_up_to(promise.written, end_offset),
+            history=None if promise.history is None else _up_to(promise.history, end_offset),
+            flushed_end=min(promise.flushed_end, end_offset),  # the cut is durable, what is left need not be
+            starts=frozenset({log.log_start_offset}),
+            ends=promise.ends | {end_offset},
+            cleaned_to=frozenset({self.log_dir.cleaned_to(log)}),
+        )
 
     def start_over(self, offset: int, key: TopicPartitionKey = KEY) -> None:
         """As a follower whose leader's log starts beyond its own end."""
@@ -137,6 +160,30 @@ class Run:
         retain(self.log_dir, log, now_ms=NOW_MS + 1000)
         self.promise(key, starts=frozenset({log.log_start_offset}), flushed_end=log.flushed_end_offset)
 
+    def compact(self, key: TopicPartitionKey = KEY) -> None:
+        """One pass. Of each group of segments that it replaces, a crash leaves all or nothing."""
+        log = self.log(key)
+        log.config = COMPACTED
+        cleaning = begin_compaction(self.log_dir, log)
+        assert cleaning is not None, "nothing to compact"
+        promise = self.current[key]
+        if promise.history is None:
+            self.promise(key, history=promise.written)
+        while (step := cleaning.step()) is not Step.DONE:
+            self.promise(key, flushed_end=log.flushed_end_offset)
+            if step is Step.COMMIT:
+                began = len(self.fs.trace.changes)
+                assert cleaning.commit()
+                cleaning.finish_commit()
+                written = content(log)
+                promise = self.current[key]
+                self.promises.append((began, {**self.current, key: replace(promise, or_written=written)}))
+                self.promise(key, written=written)
+        self.promise(key, cleaned_to=self.current[key].cleaned_to | {cleaning.end_offset})
+        cleaning.record_end(self.log_dir)
+        cleaning.close()
+        self.promise(key, cleaned_to=frozenset({cleaning.end_offset}))
+
     def restart(self) -> None:
         """A clean stop and a start."""
         self.log_dir.close()
@@ -147,6 +194,18 @@ class Run:
 
 def open_disk(fs: RecordingFileSystem | SimFileSystem) -> LogDir:
     return LogDir.open(PATH, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, config=CONFIG)
+
+
+def _up_to(batches: bytes, end_offset: int) -> bytes:
+    return batches[: sum(header.size_bytes for _, header in iter_headers(batches) if header.next_offset <= end_offset)]
+
+
+def keyed(*keys: str, size: int = 100, **producer: Any) -> bytes:
+    """A batch of records with those keys."""
+    builder = BatchBuilder(is_transactional=producer.pop("is_transactional", False))
+    for number, key in enumerate(keys):
+        builder.append(NOW_MS + number, key.encode(), key.encode() * size)
+    return builder.build(**producer)
 
 
 # Traces.
@@ -317,6 +376,47 @@ def follow_a_leader(run: Run) -> None:
     run.flush()
 
 
+def compact(run: Run) -> None:
+    """Three passes with restarts and appends in between; some groups are of several segments, some keep them all."""
+    run.create()
+    for round_ in range(3):
+        for number in range(8):
+            run.append(keyed(f"{number % 3}", f"only-{round_}-{number}", f"{number % 2}"), epoch=round_)
+            run.append(idempotent(number % 2, 4 * round_ + number // 2), epoch=round_)
+            if number % 3 == round_:
+                run.log().roll()
+        run.log().roll()
+        run.append(keyed("tail"), epoch=round_)
+        run.compact()
+        if round_ == 1:
+            run.restart()
+    run.append(keyed("last"), epoch=3)
+    run.flush()
+
+
+def compact_and_truncate(run: Run) -> None:
+    """Cuts within the compacted part, at a gap and at a batch; aborted and committed transactions."""
+    run.create()
+    marker = end_transaction_marker
+    for round_, target in enumerate((22, 9, 3)):
+        sequence = 0
+        while run.log().log_end_offset < 30:
+            is_new = {"producer_id": round_, "producer_epoch": 0, "base_sequence": sequence}
+            run.append(keyed("a", "b", is_transactional=True, **is_new), epoch=round_)
+            run.append(keyed("a", "c", "b"), epoch=round_)
+            is_committed = sequence % 4 == 2
+            end = marker(is_committed, 3, producer_id=round_, producer_epoch=0, timestamp_ms=NOW_MS)
+            run.append(end, epoch=round_)
+            run.log().roll()
+            sequence += 2
+        run.append(keyed("d"), epoch=round_)
+        run.compact()
+        run.truncate(target)
+        run.log_dir.checkpoint()
+    run.append(keyed("last"), epoch=5)
+    run.flush()
+
+
 def create_and_delete(run: Run) -> None:
     """Logs come and go, also under the name of one that was deleted."""
     for number in range(3):
@@ -440,6 +540,8 @@ TRACES: list[Callable[[Run], None]] = [
     clean_stops,
     state_files,
     follow_a_leader,
+    compact,
+    compact_and_truncate,
     leader_epochs,
     retention,
     idempotent_producers,
@@ -457,6 +559,8 @@ def check_disk(disk: SimFileSystem, promise: Promise) -> None:
     found = {key: content(log) for key, log in log_dir.logs.items()}
     recorded = log_dir.high_watermarks()
     for key, promised in promise.items():
+        if key in found:
+            assert log_dir.cleaned_to(log_dir.logs[key]) in promised.cleaned_to, f"{key} is compacted to elsewhere"
         assert recorded.get(key, 0) in promised.high_watermarks, f"high watermark {recorded.get(key, 0)} of {key}"
         if key in found:
             _check_log(log_dir.logs[key], found[key], promised)
@@ -482,24 +586,61 @@ def _check_log(log: Log, found: bytes, promised: LogPromise) -> None:
     assert log.log_end_offset >= promised.flushed_end, (
         f"{log.name} ends at {log.log_end_offset}, but {promised.flushed_end} was flushed"
     )
-    headers = [(position, h) for position, h in iter_headers(promised.written) if h.next_offset <= log.log_end_offset]
-    kept = sum(h.size_bytes for _, h in headers)
-    skipped = sum(h.size_bytes for _, h in headers if h.next_offset <= log.log_start_offset)
-    assert found == promised.written[skipped:kept], f"{log.name} holds other batches than were written"
+    written = promised.written
+    if promised.or_written is not None and found != _readable(written, log):
+        written = promised.or_written
+    assert found == _readable(written, log), f"{log.name} holds other batches than were written"
+    headers = [(position, h) for position, h in iter_headers(written) if h.next_offset <= log.log_end_offset]
     end_offset = max(log.log_start_offset, *(h.next_offset for _, h in headers), 0)
     assert log.log_end_offset in (end_offset, *promised.ends)
-    producers, aborted = _replay(promised.written, headers)
-    assert log.producers.entries.keys() == producers.entries.keys()
-    for producer_id, entry in producers.entries.items():
-        kept_entry = log.producers.entries[producer_id]
-        assert [replace(b, timestamp=0) for b in kept_entry.batches] == [replace(b, timestamp=0) for b in entry.batches]
-        assert kept_entry.producer_epoch == entry.producer_epoch
-        assert kept_entry.transaction_first_offset == entry.transaction_first_offset
-    assert log.aborted_transactions(0, log.log_end_offset) == sorted(aborted, key=lambda t: t.first_offset)
     for _, header in headers:
         if header.next_offset > log.log_start_offset:
             offset = max(header.base_offset, log.log_start_offset)
             assert log.epochs.epoch_for(offset) == header.leader_epoch, f"epoch of offset {offset}"
+    if promised.history is None:
+        _check_producers(log, _up_to(written, log.log_end_offset))
+    else:
+        _check_compacted_producers(log, _up_to(promised.history, log.log_end_offset), promised.forgets_producers)
+
+
+def _readable(written: bytes, log: Log) -> bytes:
+    headers = [h for _, h in iter_headers(written) if h.next_offset <= log.log_start_offset]
+    return _up_to(written, log.log_end_offset)[sum(h.size_bytes for h in headers) :]
+
+
+def _check_producers(log: Log, written: bytes) -> None:
+    producers, aborted = _replay(written)
+    assert log.producers.entries.keys() == producers.entries.keys()
+    for producer_id, entry in producers.entries.items():
+        kept = log.producers.entries[producer_id]
+        assert [replace(b, timestamp=0) for b in kept.batches] == [replace(b, timestamp=0) for b in entry.batches]
+        assert kept.producer_epoch == entry.producer_epoch
+        assert kept.transaction_first_offset == entry.transaction_first_offset
+    assert log.aborted_transactions(0, log.log_end_offset) == sorted(aborted, key=lambda t: t.first_offset)
+
+
+def _check_compacted_producers(log: Log, history: bytes, forgets: bool) -> None:
+    """Known are at least the last batch of a producer, and the aborted transactions that have records."""
+    producers, aborted = _replay(history)
+    for producer_id, entry in producers.entries.items():
+        kept = log.producers.entries.get(producer_id)
+        if not forgets:
+            assert kept is not None
+            assert [b.last_sequence for b in kept.batches[-1:]] == [b.last_sequence for b in entry.batches[-1:]]
+            assert kept.producer_epoch == entry.producer_epoch
+            assert kept.transaction_first_offset == entry.transaction_first_offset
+    listed = {t.first_offset for t in log.aborted_transactions(0, log.log_end_offset)}
+    assert listed <= {transaction.first_offset for transaction in aborted}
+    assert not any(_has_records(log, transaction) for transaction in aborted if transaction.first_offset not in listed)
+
+
+def _has_records(log: Log, transaction: AbortedTransaction) -> bool:
+    offsets = range(transaction.first_offset, transaction.last_offset)
+    return any(
+        h.producer_id == transaction.producer_id and h.is_transactional and h.record_count and h.base_offset in offsets
+        for _, h in iter_headers(content(log))
+        if not h.is_control
+    )
 
 
 def content(log: Log) -> bytes:
@@ -512,11 +653,9 @@ def content(log: Log) -> bytes:
     return b"".join(pieces)
 
 
-def _replay(
-    written: bytes, headers: list[tuple[int, BatchHeader]]
-) -> tuple[ProducerStateManager, list[AbortedTransaction]]:
+def _replay(written: bytes) -> tuple[ProducerStateManager, list[AbortedTransaction]]:
     producers, aborted = ProducerStateManager(), []
-    for position, header in headers:
+    for position, header in iter_headers(written):
         transaction = apply_to_producers(
             producers, header, header.base_offset, written[position : position + header.size_bytes]
         )

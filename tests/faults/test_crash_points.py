@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kraftlog.logstore import Log, LogDir, batches, checkpoints, log_dir, recovery
+from kraftlog.logstore.cleaning import CleaningPass
 from kraftlog.logstore.filesystem import write_unsynced
 from kraftlog.logstore.segment import Segment
 from kraftlog.logstore.snapshot_store import SnapshotStore
@@ -25,6 +26,7 @@ from tests.faults.crash_traces import (
     Run,
     append_flush_and_roll,
     check_disk,
+    compact,
     create_and_delete,
     delete_records,
     headers_across_sectors,
@@ -144,6 +146,17 @@ def _save_no_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "_sync_up_to", sync_without)
 
 
+def _compact_without_sync(patch: pytest.MonkeyPatch) -> None:
+    seal = CleaningPass._seal
+
+    def seal_without(self: CleaningPass, output: Segment) -> None:
+        with patch.context() as inner:
+            inner.setattr(Segment, "sync", lambda self: None)
+            seal(self, output)
+
+    patch.setattr(CleaningPass, "_seal", seal_without)
+
+
 PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatch], None]]] = {
     "only the end of a file may be torn": (large_writes, _without(recovery, "find_unwritten_sector")),
     "a torn header is damage": (headers_across_sectors, _without(batches, "starts_in_unwritten_sector", False)),
@@ -156,6 +169,8 @@ PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatc
     "producers are not rebuilt": (delete_records, _without(recovery, "_replay")),
     "snapshots are not synced": (delete_records, _without(SnapshotStore, "sync")),
     "epochs are saved only at the end": (leader_epochs, _save_no_epochs),
+    "swaps are not completed": (compact, _without(recovery, "complete_swaps")),
+    "compacted segments are not synced": (compact, _compact_without_sync),
     "state files are not synced": (
         create_and_delete,
         lambda patch: patch.setattr(checkpoints, "atomic_write", write_unsynced),
