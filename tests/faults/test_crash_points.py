@@ -1,6 +1,7 @@
 """At every point of many runs, every disk that a power loss may leave opens, and has lost nothing acknowledged.
 
-The runs and what they promise are in `crash_traces`, the disks come from `kraftlog.testing.crash_points`.
+The runs are in `crash_traces`, what they promise in `crash_runs`, the check in `crash_check`; the disks come from
+`kraftlog.testing.crash_points`.
 """
 
 import itertools
@@ -21,11 +22,11 @@ from kraftlog.logstore.snapshot_store import SnapshotStore
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.testing.crash_points import RecordingFileSystem, near_states, random_states
 from kraftlog.testing.filesystem import SimFileSystem
+from tests.faults.crash_check import check_disk
+from tests.faults.crash_runs import Run
 from tests.faults.crash_traces import (
     TRACES,
-    Run,
     append_flush_and_roll,
-    check_disk,
     compact,
     create_and_delete,
     delete_records,
