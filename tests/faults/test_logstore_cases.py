@@ -7,14 +7,18 @@ import contextlib
 import errno
 import random
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from kraftlog.logstore import DiskFullError, Log, LogConfig, LogDir, RealFileSystem
+from kraftlog.logstore.filesystem import File
 from kraftlog.logstore.inspect import inspect_segment
+from kraftlog.logstore.verify import verify_log_dir
 from kraftlog.proto.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -48,7 +52,8 @@ def filled(count: int, config: LogConfig = SMALL, *, flush: bool = True) -> tupl
     fs = SimFileSystem()
     log_dir, log = create_log(config, fs)
     for number in range(count):
-        append(log, f"{number:02d}", leader_epoch=number // 4)
+        data = batch(f"{number:02d}", timestamps=[NOW_MS + number])
+        log.append_as_leader(data, leader_epoch=number // 4, now_ms=NOW_MS)
     if flush:
         log.flush()
     return fs, log_dir, log
@@ -151,6 +156,8 @@ def test_r07_empty_missing_and_cut_files_do_not_keep_the_node_from_starting(segm
                 readable = values_of(log, 0) if log_harm == "none" or segment == "last" or not flushed else None
                 if readable is not None:
                     assert readable == expected(log.log_end_offset), where
+                    for offset in range(log.log_end_offset):
+                        assert log.offset_for_time(NOW_MS + offset) == (offset, NOW_MS + offset, offset // 4), where
                 if log_harm == "none":
                     assert log.log_end_offset == 23, where
                     assert log.damage is None
@@ -177,6 +184,7 @@ CHECKPOINTS = [
     "recovery-point-offset-checkpoint",
     "log-start-offset-checkpoint",
     "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
     "t-0/leader-epoch-checkpoint",
     "t-0/partition.metadata",
 ]
@@ -246,22 +254,51 @@ def test_i01_offsets_more_than_31_bits_above_a_segments_base(how: str) -> None:
         assert log.log_end_offset == offsets[-1] + 1
 
 
-def test_i03_an_emptied_segment_takes_appends_and_its_index_grows_again() -> None:
+@pytest.mark.parametrize("how", ["running", "clean", "kill"])
+def test_i03_an_emptied_segment_takes_appends_and_its_index_grows_again(how: str) -> None:
     """KAFKA-6492: truncation to an empty segment left the index size unset; the next roll made the same base twice."""
     config = LogConfig(index_interval_bytes=0, segment_index_bytes=60)
-    _, _, log = filled(14, config)
+    fs, log_dir, log = filled(17, config)
     base = log.segment_base_offsets[-1]
+    assert log.log_end_offset - base > 2, "its index has entries"
     log.truncate_to(base)
-    assert log.segment_base_offsets[-1] == base
+    if how != "running":
+        if how == "clean":
+            log_dir.close()
+        fs.kill()
+        log_dir = open_log_dir(fs, config)
+        log = log_dir.logs["t", 0]
+    assert (log.segment_base_offsets[-1], log.log_end_offset) == (base, base)
+    assert not log.roll(), "an empty segment is not rolled into another one with its base"
     for number in range(base, 40):
-        append(log, f"{number:02d}", leader_epoch=9)
+        data = batch(f"{number:02d}", timestamps=[NOW_MS + number])
+        log.append_as_leader(data, leader_epoch=9, now_ms=NOW_MS)
     bases = log.segment_base_offsets
-    assert len(set(bases)) == len(bases) > 4
+    assert len(set(bases)) == len(bases)
+    assert {following - base for base, following in pairwise(bases)} == {6}, (
+        "one that is not indexed, and five entries in 60 bytes"
+    )
     assert values_of(log) == expected(40)
+    log_dir.close()
+    assert [problem for report in verify_log_dir(fs, "/data") for problem in report.problems] == []
+
+
+class CountingFileSystem(RealFileSystem):
+    """Counts how often each file is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: Counter[str] = Counter()
+        self._count_lock = threading.Lock()
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        with self._count_lock:
+            self.opened[path] += 1
+        return super().open(path, create=create)
 
 
 def _hammer(path: str, rounds: int) -> None:
-    fs = RealFileSystem()
+    fs = CountingFileSystem()
     log_dir = open_log_dir(fs, SMALL, path)
     log = log_dir.create_log("t", 0, now_ms=NOW_MS)
     for number in range(200):
@@ -273,6 +310,7 @@ def _hammer(path: str, rounds: int) -> None:
             log_dir = open_log_dir(fs, SMALL, path)
             log = log_dir.logs["t", 0]
             start = threading.Barrier(33)
+            fs.opened.clear()
 
             def fetch(number: int, log: Log = log, start: threading.Barrier = start) -> object:
                 start.wait()
@@ -286,6 +324,8 @@ def _hammer(path: str, rounds: int) -> None:
             assert [answer.result() for answer in answers] == [number * 6 % 200 for number in range(32)]
             end += 1
             assert log.log_end_offset == end
+            assert len(fs.opened) > 100, "segments that nobody had touched"
+            assert set(fs.opened.values()) == {1}, "one descriptor, and one copy of each index"
             log_dir.close()
 
 
