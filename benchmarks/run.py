@@ -1,4 +1,5 @@
-"""`make bench`: kraftlog beside Apache Kafka on this machine, in one run, as one table of rates and ratios.
+"""`make bench`: kraftlog beside Apache Kafka on this machine, in one run, as one table of rates and ratios; then the log
+store beside bare system calls (`bench_logstore`).
 
     python benchmarks/run.py [--quick] [--runs 3] [--skip-spark] [--output benchmarks/RESULTS.md]
 
@@ -23,9 +24,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import bench_logstore
 from peers.kafka import Kafka, peer, peers_home
 
 from kraftlog import Admin, NewTopic, Producer
+from kraftlog.proto import malloc
 from kraftlog.testing.processes import NodeProcess
 
 HERE = Path(__file__).parent
@@ -282,6 +285,13 @@ def main() -> None:
                     emit(row(case.title, *spark_rates(bench, case, kraftlog, kafka, runs), size))
             ours, peers = resident_mib(kraftlog.pid), resident_mib(kafka.pid)
         kafka_start = kafka_start_to_first_ack()
+    emit("")
+    malloc.tune()  # as a node does
+    for line in bench_logstore.HEAD:
+        emit(line)
+    sizes = bench_logstore.Sizes(rounds=1, ack_seconds=1.0) if options.quick else bench_logstore.Sizes()
+    for figure in bench_logstore.run(list(bench_logstore.PARTS), sizes, Path(tempfile.gettempdir())):
+        emit(figure.row)
     emit("")
     emit(f"Memory of the node after the run: kraftlog {ours:,.0f} MiB, Kafka {peers:,.0f} MiB ({ours / peers:.2f}).")
     emit(

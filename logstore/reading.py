@@ -1,6 +1,7 @@
 """The reading half of a log: batches by offset, records by time, epochs' ends, aborted transactions."""
 
 import bisect
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -43,6 +44,8 @@ class ReadableLog:
     producers: ProducerStateManager
     _segments: Segments
     """Ascending, never empty. Replaced, never changed: readers in other threads keep theirs."""
+    _peaks: tuple[Segments, list[int]] | None = None
+    """Of which segments, and the largest timestamp from the first of them up to each but the last."""
 
     @property
     def name(self) -> str:
@@ -101,7 +104,8 @@ class ReadableLog:
 
         def look(segments: Segments, _: int) -> RecordPosition | None:
             start = self.log_start_offset
-            for segment in segments[segment_number(segments, start) :]:
+            number = max(segment_number(segments, start), self._first_that_reaches(segments, timestamp_ms))
+            for segment in segments[number:]:
                 found = segment.offset_for_time(timestamp_ms, start)
                 if found is not None:
                     return found
@@ -147,7 +151,7 @@ class ReadableLog:
         def look(segments: Segments, _: int) -> list[AbortedTransaction]:
             found: list[AbortedTransaction] = []
             for segment in segments[segment_number(segments, start_offset) :]:
-                for transaction in segment.indexes.aborted:
+                for transaction in segment.aborted:
                     if transaction.last_offset >= start_offset and transaction.first_offset < end_offset:
                         found.append(transaction)
                     if transaction.last_stable_offset >= end_offset:
@@ -155,6 +159,17 @@ class ReadableLog:
             return found
 
         return sorted(self._look(look), key=lambda t: t.first_offset)
+
+    def _first_that_reaches(self, segments: Segments, timestamp_ms: int) -> int:
+        """Number of the first segment with a timestamp >= `timestamp_ms`; the last one's if no sealed one has any.
+
+        By the largest timestamp up to each sealed segment, which ascends whatever order the timestamps have.
+        """
+        peaks = self._peaks
+        if peaks is None or peaks[0] is not segments:
+            stamps = (segment.largest.timestamp for segment in segments[:-1])
+            peaks = self._peaks = segments, list(itertools.accumulate(stamps, max))
+        return bisect.bisect_left(peaks[1], timestamp_ms)
 
     def _look(self, look: Callable[[Segments, int], Result]) -> Result:
         """What `look` finds in the segments below the log's end; anew if one was deleted or replaced meanwhile."""

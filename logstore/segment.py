@@ -36,6 +36,8 @@ Result = TypeVar("Result")
 
 _PAGE_BYTES = 4096
 _MIN_PREALLOCATION = 16 << 10  # a partition that holds little costs little
+_COSTLY_COPY_BYTES = 64 << 10
+_LEAST_FILL = 7 / 8  # of what a reader asks for; below, a copy is the lesser evil
 _MAX_PREALLOCATION = 16 << 20  # at most so much of a full disk lies idle per growing segment
 
 FILE_SUFFIXES = (layout.LOG_SUFFIX, *INDEX_SUFFIXES)
@@ -62,6 +64,7 @@ class Segment:
         "_file",
         "_first_timestamp",
         "_fs",
+        "_has_no_aborted",
         "_has_tail",
         "_indexes",
         "_interval_bytes",
@@ -116,7 +119,8 @@ class Segment:
         self._indexes: SegmentIndexes | None = None
         self._first_timestamp: int | None = None
         self._largest: TimestampOffset | None = None
-        """Of a sealed segment, once it was asked for; stays when the indexes are let go of."""
+        self._has_no_aborted = False
+        """Of a sealed segment, once they were asked for; both stay when the indexes are let go of."""
         self._start_hint = self._end_hint = self._tail_hint = (base_offset, 0)
         """(offset, position): where the last read goes on, up to where it was allowed to go, where the data ends."""
         self._lock = threading.RLock()
@@ -220,12 +224,13 @@ class Segment:
                 self._indexes = self.indexes.growing_again(self._interval_bytes, self.size_bytes)
                 self.is_sealed = False
                 self._largest = None
+                self._has_no_aborted = False
                 self._note_held()
 
     def grow_from_scratch(self) -> None:
         """Let the segment grow with empty indexes, which the caller fills by `note_batch` for every batch in it."""
         with self._lock:
-            self.is_sealed = False
+            self.is_sealed = self._has_no_aborted = False
             self.has_saved_indexes = False
             self._indexes = SegmentIndexes.growing(self.base_offset, self._interval_bytes)
             self._first_timestamp = self._largest = None
@@ -298,7 +303,7 @@ class Segment:
         start = self.position_of(offset)
         if start >= limit:
             return None
-        data = self.file.pread(min(max_bytes, limit - start), start)
+        data = self.file.pread(self._whole_size(start, min(max_bytes, limit - start), limit), start)
         end, next_offset = whole_batches(data, self._last_entry_in(data, start))
         if next_offset is None and end:  # the entry's batch is cut: those before it are whole
             end, next_offset = whole_batches(data, 0)
@@ -351,6 +356,15 @@ class Segment:
         if self.is_sealed:
             self._largest = largest
         return largest
+
+    @property
+    def aborted(self) -> Sequence[AbortedTransaction]:
+        """Aborted transactions whose markers are here. Readers of committed data ask all later segments for them."""
+        if self._has_no_aborted:
+            return ()
+        aborted = self.indexes.aborted
+        self._has_no_aborted = self.is_sealed and not aborted
+        return aborted
 
     def newest_ms(self, now_ms: int) -> int:
         """When the newest record was written: the largest timestamp, or the file's last change if that makes no sense.
@@ -534,6 +548,17 @@ class Segment:
             self._distrust_indexes(f"no batch ends with offset {entry.offset} and has timestamp {entry.timestamp}")
             return self.base_offset
         return entry.offset
+
+    def _whole_size(self, start: int, size: int, limit: int) -> int:
+        """`size`, or a little less: up to where a batch starts, so that what is read need not be copied to be cut.
+
+        By the offset index; what a wrong entry leads to is cut in the end.
+        """
+        if size < _COSTLY_COPY_BYTES or start + size >= limit:
+            return size
+        entry = self.indexes.offsets.lookup_position(start + size)
+        whole = 0 if entry is None else entry.position - start
+        return whole if whole >= size * _LEAST_FILL else size
 
     def _last_entry_in(self, data: bytes, start: int) -> int:
         """Where in `data`, read from position `start`, the last indexed batch starts; 0 if none does."""

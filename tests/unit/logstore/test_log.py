@@ -39,6 +39,7 @@ from tests.unit.logstore.builders import (
     batch,
     create_log,
     idempotent,
+    open_log_dir,
     reopen,
     values_of,
 )
@@ -294,6 +295,36 @@ class TestReading:
             for spare in (0, 1, size - 1):
                 result = log.read(5, wanted * size + spare, end_offset=50)
                 assert result.next_offset == 5 + wanted
+
+    def test_a_large_answer_ends_where_an_index_entry_does(self) -> None:
+        """So that it need not be copied to be cut; it is nearly full all the same."""
+        _, log = create_log(LogConfig(index_interval_bytes=4_000))
+        for _ in range(300):
+            append(log, "x" * 1_000)
+        size = len(batch("x" * 1_000))
+        offset = 3
+        while offset < 290:
+            result = log.read(offset, 100 * size + 7, end_offset=300)
+            assert len(result.records) % size == 0
+            assert result.next_offset == offset + len(result.records) // size
+            assert 94 <= result.next_offset - offset <= 100 or result.next_offset == 300
+            offset = result.next_offset
+        assert values_of(log) == [b"x" * 1_000] * 300
+
+    def test_a_large_answer_follows_no_index_that_lies(self) -> None:
+        fs = SimFileSystem()
+        log_dir, log = create_log(LogConfig(index_interval_bytes=4_000), fs)
+        for _ in range(300):
+            append(log, "x" * 1_000)
+        log_dir.close()
+        size = len(batch("x" * 1_000))
+        index = "/data/t-0/00000000000000000000.index"
+        for entry in range(1, len(fs.contents(index)) // 8 - 1):
+            fs.flip(index, 8 * entry + 7, 1)  # positions that are no batch's start
+        log = open_log_dir(fs).logs["t", 0]
+        result = log.read(0, 100 * size + 7, end_offset=300)
+        assert len(result.records) == result.next_offset * size
+        assert values_of(log) == [b"x" * 1_000] * 300
 
     def test_outside_of_the_log_is_an_error(self) -> None:
         _, log = create_log()

@@ -323,6 +323,16 @@ def log_with_segments(fs: SimFileSystem) -> tuple[Log, list[Segment]]:
     log.flush()
     return log, list(log._segments[:-1])
 
+    def test_that_nothing_was_aborted_needs_no_file_a_second_time(self) -> None:
+        """Readers of committed data ask every segment behind theirs, at every fetch."""
+        fs = SimFileSystem()
+        log, segments = log_with_segments(fs)
+        assert log.aborted_transactions(0, 10) == []
+        for segment in segments:
+            assert segment.let_go()
+        fs.fail("pread", times=100)
+        assert log.aborted_transactions(0, 10) == []
+
 
 class TestClosing:
     def test_logs_that_nobody_touched_are_left_alone(self) -> None:
