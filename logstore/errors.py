@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from kraftlog.proto.errors import StorageError
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class DiskFullError(StorageError):
@@ -22,6 +23,11 @@ class LogDirLockedError(StorageError):
 
 def is_disk_full(error: OSError) -> bool:
     return error.errno in _FULL
+
+
+def is_out_of_descriptors(error: OSError) -> bool:
+    """The process or the system has no more of them: that says nothing of the disk."""
+    return error.errno in _NO_DESCRIPTORS
 
 
 def storage_error(doing: str, path: str, error: OSError) -> StorageError:

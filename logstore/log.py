@@ -12,8 +12,8 @@ The order of effects that recovery relies on (`recovery`):
 - a deletion at the front is seen by nobody before the new log start offset is recorded (`retention`);
 - compacted segments count from one rename on, and replace what was synced only (`swaps`).
 
-A failed fsync, or any failed write but for a full disk, ends the log's life as a writer: every later append and flush
-raises `StorageError`. What was not synced must be taken as lost, so nothing is retried into success.
+A failed fsync, or any failed read or write but for a full disk, ends the log's life as a writer: every later append and
+flush raises `StorageError`. What was not synced must be taken as lost, so nothing is retried into success.
 """
 
 import os

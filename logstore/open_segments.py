@@ -11,18 +11,17 @@ process as a signal that ends it, below a read as an error (docs/adr/0004).
 A reader in another thread may be using a file that is let go of; its descriptor is closed when the last user is done.
 """
 
-import errno
 import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar
+
+from kraftlog.logstore.errors import is_out_of_descriptors
 
 Result = TypeVar("Result")
 
 DEFAULT_MAX_OPEN_FILES = 4096
 DEFAULT_MAX_INDEX_BYTES = 64 << 20  # the indexes of a dozen full segments of 1 GiB
 _MAX_STEPS = 64  # of the hand at one time: where all are in use or unsynced, the bound gives way and not the caller
-
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Holder(Protocol):
@@ -65,7 +64,7 @@ class OpenSegments:
         try:
             return work()
         except OSError as e:
-            if e.errno not in _NO_DESCRIPTORS:
+            if not is_out_of_descriptors(e):
                 raise
         with self._lock:
             self._go_round(None, self._files // 2, self._max_index_bytes, steps=2 * len(self._ring))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from kraftlog.logstore.epochs import LeaderEpochCache
-from kraftlog.logstore.errors import storage_errors
+from kraftlog.logstore.errors import storage_error
 from kraftlog.logstore.indexes import NO_TIMESTAMP
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
 from kraftlog.logstore.segment import RecordPosition, Segment, SegmentGoneError
-from kraftlog.proto.errors import OffsetOutOfRangeError
+from kraftlog.proto.errors import OffsetOutOfRangeError, StorageError
 
 Segments = tuple[Segment, ...]
 Result = TypeVar("Result")
@@ -173,12 +173,17 @@ class ReadableLog:
 
     def _look(self, look: Callable[[Segments, int], Result]) -> Result:
         """What `look` finds in the segments below the log's end; anew if one was deleted or replaced meanwhile."""
-        with storage_errors("read", self.directory):
-            while True:
-                log_end_offset = self.log_end_offset  # first: the segments read after it hold everything below
-                segments = self._segments
-                try:
-                    return look(segments, log_end_offset)
-                except SegmentGoneError:
-                    if self._segments is segments:
-                        raise  # the whole log was deleted
+        while True:
+            log_end_offset = self.log_end_offset  # first: the segments read after it hold everything below
+            segments = self._segments
+            try:
+                return look(segments, log_end_offset)
+            except SegmentGoneError as e:
+                if self._segments is segments:  # the whole log was deleted
+                    raise storage_error("read", self.directory, e) from e
+            except OSError as e:
+                raise self._unreadable(e) from e
+
+    def _unreadable(self, error: OSError) -> StorageError:
+        """The error to raise for one of the disk."""
+        return storage_error("read", self.directory, error)

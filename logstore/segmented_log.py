@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from kraftlog.logstore.config import LogConfig
-from kraftlog.logstore.errors import is_disk_full, storage_error
+from kraftlog.logstore.errors import is_disk_full, is_out_of_descriptors, storage_error
 from kraftlog.logstore.filesystem import FileSystem
 from kraftlog.logstore.layout import CLEANED_FILE_SUFFIX, LOG_SUFFIX, SWAP_FILE_SUFFIX
 from kraftlog.logstore.observer import LogObserver
@@ -274,6 +274,15 @@ class SegmentedLog(ReadableLog):
             raise CorruptRecordError(str(self.damage))
         if self._is_closed:
             raise IllegalStateError(f"{self.name} is closed")
+
+    def _unreadable(self, error: OSError) -> StorageError:
+        """As Kafka: a disk that cannot be read is not to be written either. What can be read of the log still is.
+
+        Unlike there, a process without descriptors only fails the read.
+        """
+        if self._is_closed or is_out_of_descriptors(error):
+            return storage_error("read", self.directory, error)
+        return self._failed("read", self.directory, error)
 
     def _failed(self, doing: str, path: str, error: OSError) -> StorageError:
         """The error to raise; unless the disk is only full, the log is done for."""

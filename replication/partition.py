@@ -199,6 +199,8 @@ class Partition:
         """Raise unless this replica leads and the caller's view of the epoch, if given, is the same (KIP-320)."""
         if self.failure is not None:
             raise self.failure
+        if self.log.failure is not None:
+            raise self.fail(self.log.failure)
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise FencedLeaderEpochError(

@@ -304,7 +304,11 @@ class ReplicaManager:
     ) -> AppendInfo:
         """Append at the leader and begin to make it durable. Not acknowledged yet: see `acknowledge`."""
         high_watermark = partition.high_watermark
-        info = partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), batches=batches)
+        try:
+            info = partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), batches=batches)
+        except StorageError:
+            self.look_at_failure(partition)
+            raise
         if partition.needs_flush:
             self._flushers[partition.key].request()
         elif not partition.flushes_before_ack:
@@ -389,6 +393,13 @@ class ReplicaManager:
         for key in list(self._partitions):
             self._progressed(key)
         self._on_storage_failure(self.failure)
+
+    def look_at_failure(self, partition: Partition) -> None:
+        """A request met an error of the disk. If it is more than a full disk, the directory fails soon, as in Kafka: a
+        disk that does not give back one log, or does not take it, is not to be trusted with the others."""
+        failure = partition.log.failure
+        if failure is not None and self.failure is None:
+            asyncio.get_running_loop().call_soon(self.fail, failure)  # not now: whoever waits is answered within
 
     # waiting
 

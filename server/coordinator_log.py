@@ -1,6 +1,7 @@
 """`CoordinatorLog` over the replica manager: internal topics' partitions that this node leads."""
 
 from kraftlog.logstore import ReadResult
+from kraftlog.proto.errors import StorageError
 from kraftlog.replication.replica_manager import ReplicaManager
 
 _ACKS_ALL = -1
@@ -24,8 +25,12 @@ class ReplicaCoordinatorLog:
 
     def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> ReadResult:
         """Read up to the log's end, at least one batch if there is one."""
-        log = self._replicas.leader(topic, partition).log
-        return log.read(offset, max_bytes, end_offset=log.log_end_offset)
+        leader = self._replicas.leader(topic, partition)
+        try:
+            return leader.log.read(offset, max_bytes, end_offset=leader.log.log_end_offset)
+        except StorageError:
+            self._replicas.look_at_failure(leader)
+            raise
 
     def log_start_offset(self, topic: str, partition: int) -> int:
         return self._replicas.leader(topic, partition).log.log_start_offset

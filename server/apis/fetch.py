@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from kraftlog.proto.errors import InvalidRequestError, KraftlogError
+from kraftlog.proto.errors import InvalidRequestError, KraftlogError, StorageError
 from kraftlog.proto.hotpath import (
     AbortedTransaction,
     FetchChunk,
@@ -110,6 +110,8 @@ class FetchHandler:
                 return PartitionRead(chunk, 0, chunk.high_watermark, is_final=True)
             return _read_records(chunk, partition, position, max_bytes, at_least_one_batch, read_committed)
         except KraftlogError as error:
+            if isinstance(error, StorageError):
+                self._replicas.look_at_failure(self._replicas.partition(topic, number))
             chunk.error_code = int(error.code)
             chunk.error_message = error.message
             return PartitionRead(chunk, 0, 0, is_final=True)

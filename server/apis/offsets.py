@@ -1,7 +1,7 @@
 """ListOffsets: earliest, latest, largest timestamp, and the first offset at or after a time."""
 
 from kraftlog.proto.broker_pb2 import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsResult
-from kraftlog.proto.errors import InvalidRequestError, KraftlogError
+from kraftlog.proto.errors import InvalidRequestError, KraftlogError, StorageError
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.partition import Partition
 from kraftlog.replication.replica_manager import ReplicaManager
@@ -34,6 +34,8 @@ class ListOffsetsHandler:
             partition = self._replicas.leader(asked.topic, asked.partition, asked.current_leader_epoch)
             self._find(partition, asked.timestamp, read_committed, result)
         except KraftlogError as error:
+            if isinstance(error, StorageError):
+                self._replicas.look_at_failure(self._replicas.partition(asked.topic, asked.partition))
             result.error_code = int(error.code)
             result.error_message = error.message
         return result

@@ -8,6 +8,7 @@ import errno
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -577,6 +578,69 @@ def test_an_io_error_at_any_operation_loses_nothing_acknowledged(operation: str)
         assert log.damage is None
         assert log.log_end_offset >= safe
         assert values_of(log) == expected(log.log_end_offset)
+
+
+QUESTIONS: dict[str, Callable[[Log], object]] = {
+    "read": lambda log: values_of(log),
+    "lookup by time": lambda log: [log.offset_for_time(NOW_MS + after) for after in range(2)],
+    "largest timestamp": lambda log: log.max_timestamp(),
+    "aborted transactions": lambda log: log.aborted_transactions(0, log.log_end_offset),
+    "retention": lambda log: log.plan_retention(now_ms=NOW_MS, high_watermark=log.log_end_offset),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_io_error_at_any_read_is_an_error_and_ends_the_writing(question: str) -> None:
+    """EIO at the Nth read: no wrong answer. As in Kafka the log takes no more writes; what can be read still is."""
+    ask = QUESTIONS[question]
+    fs, log_dir, log = filled(23)
+    right = ask(log)
+    log_dir.close()
+    failed = 0
+    for nth in range(60):
+        fs.kill()
+        log_dir = open_log_dir(fs, SMALL)
+        log = log_dir.logs["t", 0]
+        fs.fail("pread", errno.EIO, skip=nth)
+        answer, error = _try(lambda log=log: ask(log))
+        assert answer == right if error is None else "Input/output error" in str(error)
+        assert log.failure is error
+        fs.heal()
+        assert ask(log) == right
+        if error is not None:
+            failed += 1
+            with pytest.raises(StorageError, match="takes no more writes"):
+                append(log, "no")
+            with pytest.raises(StorageError, match="cannot read"):
+                log.flush()
+        log_dir.close()
+        assert (fs.size("/data/.kafka_cleanshutdown") is None) == (error is not None)
+    assert failed
+    assert values_of(reopen(fs, SMALL)) == expected(23)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_io_error_at_any_read_of_a_start_keeps_the_node_from_starting(clean: bool) -> None:
+    """As in Kafka, where the directory is offline then. It changes nothing: with the disk healed all is there."""
+    fs, log_dir, _ = filled(23)
+    if clean:
+        log_dir.close()
+    failed = 0
+    for nth in range(80):
+        fs.kill()
+        fs.fail("pread", errno.EIO, skip=nth)
+        _, error = _try(lambda: open_log_dir(fs, SMALL).close())
+        assert error is None or "Input/output error" in str(error)
+        failed += error is not None
+    assert failed > 3
+    assert values_of(reopen(fs, SMALL)) == expected(23)
+
+
+def _try(ask: Callable[[], object]) -> tuple[object, StorageError | None]:
+    try:
+        return ask(), None
+    except StorageError as error:
+        return None, error
 
 
 @pytest.mark.slow

@@ -253,6 +253,40 @@ async def test_a_failed_disk_is_told_and_ends_the_node(tmp_path: Path) -> None:
     assert ".kafka_cleanshutdown" not in fs.listdir("/data")
 
 
+@pytest.mark.parametrize("operation", ["pread", "pwritev", "create"])
+async def test_a_disk_that_cannot_be_read_or_written_takes_every_partition_offline(operation: str) -> None:
+    """EIO at a fetch, a lookup by time, an append or a roll. As in Kafka the directory fails, with all that is in it."""
+    fs = SimFileSystem()
+    small = {"log.segment.bytes": "1048576"}
+    async with running_node(Path("/data"), small, fs=fs) as node, client_of(node) as client:
+        for topic in ("orders", "others"):
+            await client.create_topic(topic)
+            assert (await client.produce(produce_request(topic, batch(bytes(900_000))))).error_code == 0
+        fs.fail(operation, path_part="orders-0", times=1000)
+        if operation == "pread":
+            request = hotpath.FetchRequest(partitions=[position("orders")], max_wait_ms=10, max_bytes=1000)
+            [refused] = (await client.fetch(request)).partitions
+            looked_up = await client.call(
+                "Broker/ListOffsets", latest("orders", timestamp=1), broker_pb2.ListOffsetsResponse
+            )
+            assert looked_up.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            refused = await client.produce(produce_request("orders", batch(bytes(900_000))))
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "orders-0" in refused.error_message
+        assert "Input/output error" in refused.error_message
+        assert "Input/output error" in str(await asyncio.wait_for(node.wait_failed(), 5))
+        fs.heal()
+        for topic in ("orders", "others"):
+            again = await client.produce(produce_request(topic, batch(b"c"), acks=1))
+            assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert ".kafka_cleanshutdown" not in fs.listdir("/data")
+    fs.kill()
+    async with running_node(Path("/data"), fs=fs) as node, client_of(node) as client:
+        answer = await client.call("Broker/ListOffsets", latest("orders"), broker_pb2.ListOffsetsResponse)
+        assert answer.partitions[0].offset == 1
+
+
 async def test_streams_that_end_leave_nothing_behind(tmp_path: Path) -> None:
     """Clients that come and go, in order or not: no subscription, no waiting request and no task stays."""
     async with running_node(tmp_path / "data") as node:
