@@ -585,7 +585,6 @@ QUESTIONS: dict[str, Callable[[Log], object]] = {
     "lookup by time": lambda log: [log.offset_for_time(NOW_MS + after) for after in range(2)],
     "largest timestamp": lambda log: log.max_timestamp(),
     "aborted transactions": lambda log: log.aborted_transactions(0, log.log_end_offset),
-    "retention": lambda log: log.plan_retention(now_ms=NOW_MS, high_watermark=log.log_end_offset),
 }
 
 
