@@ -18,7 +18,7 @@ from kraftlog.proto.errors import (
     error_for,
 )
 from kraftlog.proto.hotpath import FetchPosition, FetchRequest, PartitionChunk
-from kraftlog.proto.seams import Clock, Random
+from kraftlog.proto.seams import Buffer, Clock, Random
 from kraftlog.sdk.config import ConsumerConfig
 from kraftlog.sdk.consumer.chunks import Chunk
 from kraftlog.sdk.consumer.fetch_stream import FetchStream
@@ -217,8 +217,7 @@ class Fetcher:
         state.log_start_offset = chunk.log_start_offset
         if chunk.next_offset > state.fetch_offset:
             state.fetch_offset = chunk.next_offset
-            data = cast(memoryview, chunk.records)  # as every decoded message
-            assert isinstance(data, memoryview)
+            data = memoryview(cast(Buffer, chunk.records))  # one buffer, as in every decoded message
             self._subscriptions.add_chunk(
                 state, Chunk(data, chunk.next_offset, chunk.aborted_transactions, stream, state.stop_offset)
             )

@@ -116,7 +116,7 @@ class FakePartition:
         return [record.value for record in self.records()]
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> tuple[bytes, int]:
-        """(whole batches from the one with `offset`, next offset)"""
+        """(whole batches from the one with `offset`, next offset; `end_offset` after a gap without batches)"""
         pieces, size, next_offset = [], 0, offset
         for base, data in self.batches:
             header = read_header(data)
@@ -127,7 +127,7 @@ class FakePartition:
             pieces.append(data)
             size += len(data)
             next_offset = header.next_offset
-        return b"".join(pieces), next_offset
+        return (b"".join(pieces), next_offset) if pieces else (b"", end_offset)
 
 
 @dataclass

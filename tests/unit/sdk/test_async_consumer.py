@@ -25,7 +25,8 @@ from kraftlog.proto.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
-from kraftlog.proto.records import BatchBuilder, end_transaction_marker
+from kraftlog.proto.records import BatchBuilder, end_transaction_marker, read_header
+from kraftlog.proto.records.compaction import emptied
 from kraftlog.sdk.consumer import AsyncConsumer, CommitFailedError, ConsumerRebalanceListener
 from kraftlog.sdk.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from kraftlog.testing.loop import run_virtual as run_unbounded
@@ -336,6 +337,38 @@ def test_arrow_tables_hold_the_same_records() -> None:
             empty = await c.poll_arrow(10, columns=["value", "headers"])
             assert empty.num_rows == 0
             assert empty.column_names == ["value", "headers"]
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("as_arrow", [False, True])
+def test_gaps_and_empty_batches_are_passed(as_arrow: bool) -> None:
+    """What compaction leaves: offsets that are gone, at the end of a range too, and batches without records."""
+    pytest.importorskip("pyarrow")
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        cluster.create("orders")
+        fill(cluster, "orders", 0, range(100), batch=10)
+        batches = cluster.partition("orders", 0).batches
+        for number in (1, 2, 9):
+            base, data = batches[number]
+            batches[number] = base, emptied(read_header(data))
+        del batches[3:6]  # 30 to 59
+        left = [*range(10), *range(60, 90)]
+        async with consumer(cluster, auto_offset_reset="none", max_partition_fetch_bytes=1) as c:
+            c.assign([TP])
+            for start, end in [(0, 100), (12, 28), (5, 45), (35, 50), (45, 62), (95, 97)]:
+                c.seek(TP, start)
+                c.stop_at(TP, end)
+                found: list[int] = []
+                while await c.position(TP) < end:
+                    if as_arrow:
+                        found += (await c.poll_arrow(1_000)).column("offset").to_pylist()
+                    else:
+                        found += [record.offset for record in (await c.poll(1_000)).get(TP, ())]
+                assert await c.position(TP) == end
+                assert found == [offset for offset in left if start <= offset < end], (start, end)
 
     run_virtual(main())
 
