@@ -259,3 +259,59 @@ class ClusterNode(_message.Message):
     broker_epoch: int
     roles: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., fenced: bool = ..., broker_epoch: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeLogDirsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeLogDirsResponse(_message.Message):
+    __slots__ = ("log_dirs",)
+    LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
+    log_dirs: _containers.RepeatedCompositeFieldContainer[LogDirDescription]
+    def __init__(self, log_dirs: _Optional[_Iterable[_Union[LogDirDescription, _Mapping]]] = ...) -> None: ...
+
+class LogDirDescription(_message.Message):
+    __slots__ = ("path", "error_code", "error_message", "size_bytes", "logs")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    error_code: int
+    error_message: str
+    size_bytes: int
+    logs: _containers.RepeatedCompositeFieldContainer[LogDescription]
+    def __init__(self, path: _Optional[str] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., size_bytes: _Optional[int] = ..., logs: _Optional[_Iterable[_Union[LogDescription, _Mapping]]] = ...) -> None: ...
+
+class LogDescription(_message.Message):
+    __slots__ = ("topic", "partition", "size_bytes", "segments", "log_start_offset", "log_end_offset", "flushed_end_offset", "recovery_point", "cleanup_policy", "cleaned_to_offset", "problem", "uncleanable_reason", "uncleanable_since_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_POINT_FIELD_NUMBER: _ClassVar[int]
+    CLEANUP_POLICY_FIELD_NUMBER: _ClassVar[int]
+    CLEANED_TO_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    UNCLEANABLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    UNCLEANABLE_SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    size_bytes: int
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+    flushed_end_offset: int
+    recovery_point: int
+    cleanup_policy: _containers.RepeatedScalarFieldContainer[str]
+    cleaned_to_offset: int
+    problem: str
+    uncleanable_reason: str
+    uncleanable_since_ms: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., recovery_point: _Optional[int] = ..., cleanup_policy: _Optional[_Iterable[str]] = ..., cleaned_to_offset: _Optional[int] = ..., problem: _Optional[str] = ..., uncleanable_reason: _Optional[str] = ..., uncleanable_since_ms: _Optional[int] = ...) -> None: ...

@@ -65,6 +65,11 @@ class AdminStub(object):
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.DescribeLogDirs = channel.unary_unary(
+                '/kraftlog.v1.Admin/DescribeLogDirs',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -107,6 +112,12 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeLogDirs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -139,6 +150,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeCluster,
                     request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterRequest.FromString,
                     response_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterResponse.SerializeToString,
+            ),
+            'DescribeLogDirs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLogDirs,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -304,6 +320,33 @@ class Admin(object):
             '/kraftlog.v1.Admin/DescribeCluster',
             kraftlog_dot_proto_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
             kraftlog_dot_proto_dot_admin__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLogDirs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/DescribeLogDirs',
+            kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsResponse.FromString,
             options,
             channel_credentials,
             insecure,

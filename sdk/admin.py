@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from kraftlog.proto import admin_pb2, group_pb2
 from kraftlog.proto.errors import (
+    BrokerIdNotRegisteredError,
     GroupIdNotFoundError,
     InvalidRequestError,
     KraftlogError,
@@ -27,7 +28,7 @@ from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.sdk.background import background_loop, register_client
 from kraftlog.sdk.clock import LoopClock, SystemClock
 from kraftlog.sdk.config import AdminConfig
-from kraftlog.sdk.consumer_protocol import decode_assignment, decode_subscription
+from kraftlog.sdk.descriptions import describe_log_dir, describe_member, describe_topic
 from kraftlog.sdk.group_client import GROUP_SERVICE, GroupClient
 from kraftlog.sdk.leaders import LeaderAnswer, LeaderQuestions
 from kraftlog.sdk.metadata import Cluster
@@ -41,11 +42,10 @@ from kraftlog.sdk.types import (
     CreatedTopic,
     GroupDescription,
     GroupListing,
-    GroupMemberDescription,
     GroupOffset,
+    LogDirDescription,
     NewTopic,
     OffsetAndMetadata,
-    PartitionDescription,
     TopicDescription,
     TopicPartition,
 )
@@ -207,7 +207,7 @@ class AsyncAdmin:
         answer = admin_pb2.DescribeTopicsResponse.FromString(data)
         for topic in answer.topics:
             _raise(topic.error_code, f"topic {topic.name!r}", topic.error_message)
-        described = [_topic(topic) for topic in answer.topics]
+        described = [describe_topic(topic) for topic in answer.topics]
         return described if wanted is not None else sorted(described, key=lambda topic: topic.name)
 
     async def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
@@ -257,6 +257,48 @@ class AsyncAdmin:
             metadata_leader_epoch=answer.metadata_leader_epoch,
             version=answer.version,
         )
+
+    async def describe_log_dirs(
+        self, nodes: Iterable[int] | None = None, *, topics: Iterable[str] | None = None
+    ) -> list[LogDirDescription]:
+        """The log directories of brokers, by node id: sizes, offsets, how far logs are flushed and compacted, problems.
+
+            for log_dir in await admin.describe_log_dirs(topics=["orders"]):
+                print(log_dir.path, sum(log.size_bytes for log in log_dir.logs))
+
+        `nodes`: node ids; None: all that live. `topics`: only their logs; None: all. Raises `BrokerIdNotRegisteredError`
+        for a node that is not in the cluster or does not live.
+        """
+        wanted = None if nodes is None else sorted(set(nodes))
+        names = None if topics is None else list(topics)
+        for name in names or ():
+            validate_topic_name(name)
+        if names is not None and not names:
+            return []
+        request = admin_pb2.DescribeLogDirsRequest(topics=names or ()).SerializeToString()
+
+        async def attempt(limit_ms: float) -> list[LogDirDescription]:
+            metadata = await self._cluster.refresh(limit_ms)
+            alive = {node.node_id: node for node in metadata.nodes.values() if not node.fenced}
+            asked = sorted(alive) if wanted is None else wanted
+            for node_id in asked:
+                if node_id not in alive:
+                    raise BrokerIdNotRegisteredError(f"no node {node_id} lives; those that do: {sorted(alive)}")
+            answers = await asyncio.gather(
+                *(
+                    self._cluster.channel(alive[node_id]).unary(
+                        ADMIN_SERVICE + "DescribeLogDirs", request, timeout_ms=limit_ms
+                    )
+                    for node_id in asked
+                )
+            )
+            return [
+                describe_log_dir(node_id, log_dir)
+                for node_id, data in zip(asked, answers, strict=True)
+                for log_dir in admin_pb2.DescribeLogDirsResponse.FromString(data).log_dirs
+            ]
+
+        return await self._retrying(attempt)
 
     async def list_offsets(
         self,
@@ -327,7 +369,7 @@ class AsyncAdmin:
             generation_id=described.generation_id,
             leader=described.leader,
             coordinator_id=described.coordinator_id,
-            members=tuple(_member(member) for member in described.members),
+            members=tuple(describe_member(member) for member in described.members),
         )
 
     async def list_group_offsets(self, group_id: str) -> list[GroupOffset]:
@@ -471,6 +513,12 @@ class Admin:
         """See `AsyncAdmin.describe_cluster`."""
         return self._run(lambda admin: admin.describe_cluster())
 
+    def describe_log_dirs(
+        self, nodes: Iterable[int] | None = None, *, topics: Iterable[str] | None = None
+    ) -> list[LogDirDescription]:
+        """See `AsyncAdmin.describe_log_dirs`."""
+        return self._run(lambda admin: admin.describe_log_dirs(nodes, topics=topics))
+
     def list_offsets(
         self,
         partitions: Iterable[TopicPartition],
@@ -512,42 +560,6 @@ def group_offset(tp: TopicPartition, committed: OffsetAndMetadata, start: int, e
         log_end_offset=end,
         lag=max(0, end - max(committed.offset, start)),
         metadata=committed.metadata,
-    )
-
-
-def _topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
-    return TopicDescription(
-        name=topic.name,
-        topic_id=uuid_to_text(topic.topic_id),
-        internal=topic.internal,
-        partitions=tuple(
-            PartitionDescription(
-                partition=p.partition,
-                leader_id=p.leader_id,
-                leader_epoch=p.leader_epoch,
-                replicas=tuple(p.replicas),
-                in_sync_replicas=tuple(p.in_sync_replicas),
-                partition_epoch=p.partition_epoch,
-            )
-            for p in sorted(topic.partitions, key=lambda p: p.partition)
-        ),
-        configs=dict(topic.configs),
-    )
-
-
-def _member(member: group_pb2.GroupMemberDescription) -> GroupMemberDescription:
-    try:
-        topics = decode_subscription(member.metadata).topics if member.metadata else ()
-        assignment = decode_assignment(member.assignment).partitions
-    except InvalidRequestError:  # a member of another protocol
-        topics, assignment = (), ()
-    return GroupMemberDescription(
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        topics=topics,
-        assignment=tuple(sorted(assignment)),
     )
 
 

@@ -156,6 +156,45 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogDescription:
+    """One replica on a broker's disk."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    """Of its batches, without indexes."""
+    segments: int
+    log_start_offset: int
+    log_end_offset: int
+    flushed_end_offset: int
+    """Everything below is synced."""
+    recovery_point: int
+    """From here on the log is checked at a start that follows an unclean stop."""
+    cleanup_policy: tuple[str, ...]
+    cleaned_to_offset: int
+    """Compacted below; 0: never."""
+    problem: str
+    """Why the log takes no writes; empty: it does."""
+    uncleanable_reason: str
+    """Why the log is not compacted any more; empty: it is, if its policy says so."""
+    uncleanable_since_ms: int
+    """Milliseconds since the epoch; -1 without a reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    """A directory in which a broker keeps logs."""
+
+    node_id: int
+    path: str
+    error: str
+    """Why the directory is offline; empty: it is not."""
+    size_bytes: int
+    """Of all of its logs, also those that were not asked for."""
+    logs: tuple[LogDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
     group_id: str
     protocol_type: str

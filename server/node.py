@@ -29,6 +29,7 @@ from kraftlog.server.apis.delete_records import DeleteRecordsHandler
 from kraftlog.server.apis.fetch import FetchHandler
 from kraftlog.server.apis.groups import FindCoordinatorHandler
 from kraftlog.server.apis.lifecycle import Lifecycle
+from kraftlog.server.apis.log_dirs import LogDirsHandler
 from kraftlog.server.apis.metadata import MetadataHandler
 from kraftlog.server.apis.offsets import ListOffsetsHandler
 from kraftlog.server.apis.produce import ProduceHandler
@@ -265,6 +266,7 @@ class Node:
             producer_ids=ProducerIdHandler(self._allocate_producer_ids),
             admin=admin,
             delete_records=DeleteRecordsHandler(replicas),
+            log_dirs=LogDirsHandler(log_dir, replicas, self._executor),
             coordinators=FindCoordinatorHandler(replicas, self._offsets_topic_creator(admin)),
             groups=groups,
         )

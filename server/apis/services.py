@@ -14,6 +14,7 @@ from kraftlog.server.apis.delete_records import DeleteRecordsHandler
 from kraftlog.server.apis.fetch import FetchHandler
 from kraftlog.server.apis.groups import FindCoordinatorHandler
 from kraftlog.server.apis.lifecycle import Lifecycle
+from kraftlog.server.apis.log_dirs import LogDirsHandler
 from kraftlog.server.apis.metadata import MetadataHandler
 from kraftlog.server.apis.offsets import ListOffsetsHandler
 from kraftlog.server.apis.produce import ProduceHandler
@@ -39,6 +40,7 @@ class Services:
     producer_ids: ProducerIdHandler
     admin: AdminHandler
     delete_records: DeleteRecordsHandler
+    log_dirs: LogDirsHandler
     coordinators: FindCoordinatorHandler
     groups: GroupCoordinator
 
@@ -92,6 +94,7 @@ class Services:
             prefix + "DescribeTopics": _protobuf(admin_pb2.DescribeTopicsRequest, admin.describe_topics),
             prefix + "DescribeConfigs": _protobuf(admin_pb2.DescribeConfigsRequest, admin.describe_configs),
             prefix + "DescribeCluster": _protobuf(admin_pb2.DescribeClusterRequest, admin.describe_cluster),
+            prefix + "DescribeLogDirs": _protobuf(admin_pb2.DescribeLogDirsRequest, self.log_dirs.describe_log_dirs),
         }
 
     async def _produce(self, data: bytes, context: CallContext) -> Payload:

@@ -98,6 +98,7 @@ def good_requests() -> dict[str, bytes]:
             resources=[admin_pb2.ConfigResource(type=2, name="orders")]
         ),
         A + "DescribeCluster": admin_pb2.DescribeClusterRequest(),
+        A + "DescribeLogDirs": admin_pb2.DescribeLogDirsRequest(topics=["orders"]),
         G + "FindCoordinator": group_pb2.FindCoordinatorRequest(key="readers"),
         G + "JoinGroup": group_pb2.JoinGroupRequest(
             group_id=group,

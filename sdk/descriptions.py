@@ -1,0 +1,77 @@
+"""What brokers say about topics, group members and log directories, as the plain values that `Admin` returns."""
+
+from kraftlog.proto import admin_pb2, group_pb2
+from kraftlog.proto.errors import InvalidRequestError, error_class
+from kraftlog.proto.uuids import uuid_to_text
+from kraftlog.sdk.consumer_protocol import decode_assignment, decode_subscription
+from kraftlog.sdk.types import (
+    GroupMemberDescription,
+    LogDescription,
+    LogDirDescription,
+    PartitionDescription,
+    TopicDescription,
+)
+
+
+def describe_topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
+    return TopicDescription(
+        name=topic.name,
+        topic_id=uuid_to_text(topic.topic_id),
+        internal=topic.internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=p.partition,
+                leader_id=p.leader_id,
+                leader_epoch=p.leader_epoch,
+                replicas=tuple(p.replicas),
+                in_sync_replicas=tuple(p.in_sync_replicas),
+                partition_epoch=p.partition_epoch,
+            )
+            for p in sorted(topic.partitions, key=lambda p: p.partition)
+        ),
+        configs=dict(topic.configs),
+    )
+
+
+def describe_log_dir(node_id: int, log_dir: admin_pb2.LogDirDescription) -> LogDirDescription:
+    code, message = log_dir.error_code, log_dir.error_message
+    return LogDirDescription(
+        node_id=node_id,
+        path=log_dir.path,
+        error=(message or error_class(code).summary) if code else "",
+        size_bytes=log_dir.size_bytes,
+        logs=tuple(
+            LogDescription(
+                topic=log.topic,
+                partition=log.partition,
+                size_bytes=log.size_bytes,
+                segments=log.segments,
+                log_start_offset=log.log_start_offset,
+                log_end_offset=log.log_end_offset,
+                flushed_end_offset=log.flushed_end_offset,
+                recovery_point=log.recovery_point,
+                cleanup_policy=tuple(log.cleanup_policy),
+                cleaned_to_offset=log.cleaned_to_offset,
+                problem=log.problem,
+                uncleanable_reason=log.uncleanable_reason,
+                uncleanable_since_ms=log.uncleanable_since_ms,
+            )
+            for log in log_dir.logs
+        ),
+    )
+
+
+def describe_member(member: group_pb2.GroupMemberDescription) -> GroupMemberDescription:
+    try:
+        topics = decode_subscription(member.metadata).topics if member.metadata else ()
+        assignment = decode_assignment(member.assignment).partitions
+    except InvalidRequestError:  # a member of another protocol
+        topics, assignment = (), ()
+    return GroupMemberDescription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=topics,
+        assignment=tuple(sorted(assignment)),
+    )
