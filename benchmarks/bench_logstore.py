@@ -304,7 +304,7 @@ def run(parts: list[str], sizes: Sizes, directory: Path) -> Iterator[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is named")
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all if none is named")
     parser.add_argument("--quick", action="store_true", help="one round each")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk to measure")
     options = parser.parse_args()
