@@ -26,7 +26,9 @@ from kraftlog.proto.records import read_header
 from kraftlog.proto.records.compaction import OffsetMap, is_placeholder, placeholder
 from kraftlog.proto.seams import Buffer
 
-STEP_BYTES = 4 << 20  # read in one step: a moment of one thread, and little beside what is written then
+STEP_BYTES = 1 << 20
+"""Read in one step: some 2 ms of work, of which the hops between threads are 4 %. With four times as much a pass is no
+faster, and the garbage collector finds so many batches alive that it goes through the whole process's objects."""
 
 
 class Step(enum.Enum):

@@ -1,6 +1,6 @@
 """Log compaction in pure Python, record by record: what `_codec_compact.h` must do.
 
-The offset map is one bytearray of 24-byte slots (`_codec_compact.h` has the layout), so its memory is fixed before the
+The offset map is one block of 24-byte slots (`_codec_compact.h` has the layout), so its memory is fixed before the
 first key. It holds hashes, not keys. A collision of the keyed 128-bit hash would drop a live record; with a random key
 for each pass nobody can search for one, and by chance it takes some 2^64 keys.
 """
@@ -86,7 +86,7 @@ def _check(table: Buffer, sip_key: Buffer, base_offset: int) -> None:
 
 
 def add_keys(
-    table: bytearray,
+    table: bytearray | memoryview,
     sip_key: Buffer,
     section: Buffer,
     record_count: int,

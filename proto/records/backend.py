@@ -97,7 +97,7 @@ class Codec(Protocol):
 
     def add_keys(
         self,
-        table: bytearray,
+        table: bytearray | memoryview,
         sip_key: Buffer,
         section: Buffer,
         record_count: int,

@@ -4,6 +4,8 @@ The rules are Kafka's (`Cleaner`, `MemoryRecords.filterTo`, KIP-534): offsets ne
 offset, last offset delta, producer fields and codec; a batch that loses nothing stays byte for byte.
 """
 
+import contextlib
+import mmap
 from dataclasses import dataclass
 
 from kraftlog.proto.records import backend, compression
@@ -32,7 +34,7 @@ class OffsetMap:
         """At most `max_bytes` (at least one slot). `sip_key`: 16 random bytes."""
         assert len(sip_key) == SIP_KEY_BYTES
         slots = max(2, max_bytes // SLOT_BYTES)
-        self.table = bytearray(slots * SLOT_BYTES)
+        self.table = _zeros(slots * SLOT_BYTES)
         self.sip_key = sip_key
         self.max_keys = max(1, int(slots * LOAD_FACTOR))
         self.key_count = 0
@@ -62,6 +64,19 @@ class OffsetMap:
         )
         self.end_offset = header.next_offset if stopped_at < 0 else header.base_offset + stopped_at
         return stopped_at < 0
+
+
+def _zeros(size_bytes: int) -> memoryview:
+    """Memory of its own, zero, that the system provides when it is first touched.
+
+    A bytearray holds all threads up while it is filled (128 MiB: 70 ms) and again while it is freed (20 ms; with huge
+    pages 1 ms).
+    """
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What compaction leaves of one log, what it never touches, and what a crash in the middle leaves."""
 
+import os
 import random
 from dataclasses import replace
 
@@ -658,3 +659,17 @@ class TestBatches:
         header = read_header(cleaned.data)
         assert (header.has_delete_horizon, header.base_timestamp) == (True, NOW_MS + 77)
         assert decode_batch(cleaned.data) == decode_batch(marker)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_memory_of_an_offset_map_comes_as_keys_do() -> None:
+    """Filling it when it is made would hold up every thread of the node."""
+    before = resident_bytes()
+    offset_map = OffsetMap(256 << 20, SIP_KEY)
+    assert offset_map.max_keys == int(((256 << 20) // 24) * 0.9)
+    assert resident_bytes() - before < 32 << 20
+    assert offset_map.table[:48] == bytes(48)
