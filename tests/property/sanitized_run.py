@@ -39,8 +39,9 @@ LIMIT = 1 << 20
 
 
 def exact(data: bytes) -> memoryview:
-    """The bytes in a buffer without a byte to spare."""
-    return memoryview((ctypes.c_char * max(len(data), 1)).from_buffer_copy(data or b"\0")).cast("B")[: len(data)]
+    """The bytes in memory of their own, without a byte to spare behind them."""
+    front = bytes(64)  # ctypes keeps what is very small inside of its object, where no overrun is seen
+    return memoryview((ctypes.c_char * (len(data) + 64)).from_buffer_copy(front + data)).cast("B")[64:]
 
 
 def mutate(rng: random.Random, data: bytearray) -> bytearray:
@@ -103,12 +104,65 @@ def feed(data: bytes, rng: random.Random) -> None:
     section = exact(data[61:])
     count, last = rng.randrange(-1, 5), rng.randrange(-1, 5)
     attempt(CODEC.validate_records, section, count, last, 0, False, False)
+    compact(section, (count, last), rng)
+    if len(data) >= 61:
+        last, count = (int.from_bytes(data[at : at + 4], "big", signed=True) for at in (23, 57))
+        compact(section, (count, last), rng)
+        compact(exact(data[61 : rng.randrange(61, len(data) + 1)]), (count, last), rng)
+    compact_with_wrong_sizes(section, rng)
     attempt(CODEC.snappy_decompress, section, LIMIT)
     attempt(compression.decompress, rng.randrange(1, 5), section, LIMIT)
     plain = CODEC.snappy_decompress(exact(CODEC.snappy_compress(section)), len(section))
     assert plain == section
     CODEC.murmur2(section)
     CODEC.crc32c_by_tables(section)
+
+
+def compact(section: memoryview, claims: tuple[int, int], rng: random.Random) -> None:
+    """Add the section's keys to tables of all sizes, also full and strange ones, and filter it under them."""
+    table = rng.choice((b"", bytes(24), bytes(24 * rng.randrange(2, 12)), rng.randbytes(24 * rng.randrange(1, 6))))
+    slots, sip_key = exact(table), exact(rng.randbytes(16))
+    count, last = claims
+    used, most = rng.choice(((0, len(table) // 24), (0, 1), (0, 0), (0, 1 << 40), (3, 2), (-1, -1)))
+    offset = rng.choice((0, 5, (1 << 31) - 1, (1 << 63) - (1 << 31), (1 << 63) - 1, -1))
+    added = attempt(CODEC.add_keys, slots, sip_key, section, count, last, offset, rng.choice((0, 5, 7)), used, most)
+    assert added is None or -1 <= added[1] <= last
+    if added and added[1] < 0 and rng.randrange(2):
+        offset -= rng.randrange(2)  # as if the keys had come again later: records are dropped
+    extremes = (0, 1_700_000_000_000, -(1 << 63), (1 << 63) - 1)
+    filtered = attempt(
+        CODEC.filter_records,
+        slots,
+        sip_key,
+        section,
+        count,
+        last,
+        offset,
+        rng.choice(extremes),
+        rng.choice((0, 5, 8, (1 << 63) - 1)),
+        rng.randrange(2),
+        rng.choice((None, *extremes)),
+        rng.randrange(2),
+    )
+    if filtered is not None:
+        kept, _, _, left = filtered
+        assert 0 <= kept <= count
+        if kept and left is not None:  # what is left is a section again
+            again = CODEC.filter_records(slots, sip_key, exact(left), kept, last, 0, 0, 0, False, None, False)
+            assert again[0] == kept
+            assert again[3] is None
+
+
+def compact_with_wrong_sizes(section: memoryview, rng: random.Random) -> None:
+    """A table of no whole slots or a key of another size is refused before a byte of it is read."""
+    table, sip_key = rng.choice(((1, 16), (23, 16), (25, 16), (24, 0), (24, 15), (24, 17)))
+    for arguments in ((CODEC.add_keys, 0, 0, 1), (CODEC.filter_records, 0, 0, False, None, False)):
+        action, *more = arguments
+        try:
+            action(exact(bytes(table)), exact(bytes(sip_key)), section, 1, 0, 0, *more)
+        except ValueError:
+            continue
+        raise AssertionError(f"{action}: table of {table} bytes, key of {sip_key}")
 
 
 def main(vectors: str, seed: int, rounds: int) -> None:
@@ -122,6 +176,10 @@ def main(vectors: str, seed: int, rounds: int) -> None:
                 1000 + index, b"k" * index, None if index == 3 else b"v" * 40 * index, [("h", b"x")] * (index % 3)
             )
         seeds += [builder.build()] * 20  # as often as all vectors of a kind
+    large = records.BatchBuilder()
+    for index in range(8):  # of the last keys only one stays: what is before is copied at once
+        large.append(1000 + index, b"k%d" % min(index, 5), None if index == 1 else b"v" * 9000)
+    seeds += [large.build()] * 20
     for seed_bytes in seeds:
         feed(seed_bytes, rng)
     for _ in range(rounds):
