@@ -2,7 +2,8 @@
 
     for run in iter_runs(RealFileSystem(), "/var/kraftlog/orders-0", start_offset=1000, end_offset=None): ...
 
-Works on the files as they lie, of a stopped or a running node: what grows is read as far as it is written.
+Works on the files as they lie, of a stopped or a running node: what grows is read as far as it is written, and where a
+crash interrupted a compaction, what the next start makes of it.
 """
 
 import os
@@ -12,6 +13,7 @@ from kraftlog.logstore import layout
 from kraftlog.logstore.batches import walk_headers
 from kraftlog.logstore.filesystem import FileSystem
 from kraftlog.logstore.scan import InvalidBytes, scan_file
+from kraftlog.logstore.swaps import settled_names
 from kraftlog.proto.errors import CorruptRecordError
 
 RUN_BYTES = 4 << 20
@@ -31,14 +33,15 @@ def iter_runs(
     The first and the last batch may hold records outside of the range. Raises `CorruptRecordError` where bytes between
     valid batches are none, unless `skip_damage`; a torn or preallocated tail ends a segment. Raises `OSError`.
     """
-    parsed = (layout.parse_segment_file(name) for name in fs.listdir(directory))
+    names = settled_names(fs, directory)
+    parsed = map(layout.parse_segment_file, names)
     bases = sorted(p[0] for p in parsed if p is not None and p[1] == layout.LOG_SUFFIX)
     for number, base_offset in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= start_offset:
             continue
         if end_offset is not None and base_offset >= end_offset:
             return
-        path = os.path.join(directory, layout.segment_file_name(base_offset, layout.LOG_SUFFIX))
+        path = os.path.join(directory, names[layout.segment_file_name(base_offset, layout.LOG_SUFFIX)])
         yield from _runs_of(fs, path, base_offset, start_offset, end_offset, skip_damage)
 
 

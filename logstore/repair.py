@@ -6,6 +6,8 @@
 Afterwards the log opens without damage. Indexes, transaction index, snapshots and epochs that do not fit the batches are
 made anew. The recorded recovery point is lowered only if the log really ends before it.
 
+A compaction that a crash interrupted is completed first, as the next start would (`swaps`).
+
 The order of effects, so that a crash at any moment leaves a log that is still damaged (and repaired by running this
 again) or whole, and never one whose next start drops a valid batch:
 1. the clean-shutdown marker goes, and everything in the log is synced;
@@ -40,6 +42,7 @@ from kraftlog.logstore.repair_plan import Cut, LogPlan, Mend, SegmentPlan, plan_
 from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.logstore.segment_indexes import INDEX_SUFFIXES, SegmentIndexes
 from kraftlog.logstore.snapshots import decode_snapshot, encode_snapshot
+from kraftlog.logstore.swaps import complete_swaps
 from kraftlog.logstore.transaction_index import decode_aborted
 from kraftlog.logstore.verify import Finding, verify_partition
 from kraftlog.proto.records import BatchHeader
@@ -103,6 +106,11 @@ def repair_partition(fs: FileSystem, directory: str, *, dry_run: bool) -> Repair
     if not found.problems:
         _lower_ends(fs, recorded, found.log_end_offset, repair, dry_run=dry_run)
         return repair
+    if not dry_run and complete_swaps(fs, directory):
+        found = verify_partition(fs, directory, recorded)  # under the names that the files have now
+        repair.problems = found.problems
+        if not found.problems:
+            return repair
     plan = plan_log(fs, directory, recorded.required_end)
     repair.cuts, repair.mends = plan.cuts, plan.mends
     work = _Work(fs, directory, recorded, plan, repair)

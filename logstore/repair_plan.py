@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 
 from kraftlog.logstore import layout
 from kraftlog.logstore.batches import ScannedBatch, unpack_header
+from kraftlog.logstore.checkpoints import read_epoch_checkpoint
+from kraftlog.logstore.epochs import LeaderEpochCache
 from kraftlog.logstore.filesystem import File, FileSystem
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.scan import InvalidBytes, scan_file
+from kraftlog.logstore.swaps import settled_names
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.records import HEADER_BYTES, MAGIC, BatchHeader, check_crc
 
@@ -125,22 +128,25 @@ class _EpochRun:
 
     epoch: int
     count: int = 0
+    weight: int = 0
+    """How many batches, and once more each that the leader epoch checkpoint agrees with."""
     heads: list[_Head] = field(default_factory=list)
 
-    def add(self, head: _Head) -> None:
+    def add(self, head: _Head, *, is_confirmed: bool) -> None:
         self.count += 1
+        self.weight += 1 + is_confirmed
         if self.count <= _MENDED_RUN:
             self.heads.append(head)
 
 
 def _ascending(runs: list[_EpochRun]) -> list[_EpochRun]:
-    """The runs with the most batches among those whose epochs do not fall."""
-    best: list[tuple[int, int | None]] = []  # batches up to each run, and the run before it
+    """The runs with the most weight among those whose epochs do not fall."""
+    best: list[tuple[int, int | None]] = []  # weight up to each run, and the run before it
     for number, run in enumerate(runs):
         before = max(
             (n for n in range(number) if runs[n].epoch <= run.epoch), key=lambda n: (best[n][0], n), default=None
         )
-        best.append((run.count + (best[before][0] if before is not None else 0), before))
+        best.append((run.weight + (best[before][0] if before is not None else 0), before))
     chosen: list[_EpochRun] = []
     at: int | None = max(range(len(runs)), key=lambda n: best[n][0], default=None)
     while at is not None:
@@ -154,11 +160,14 @@ class _Planner:
         self.plan = LogPlan()
         self._fs = fs
         self._names = set(fs.listdir(directory))
+        self._settled = settled_names(fs, directory)
         self._directory = directory
-        parsed = (layout.parse_segment_file(name) for name in self._names)
+        parsed = map(layout.parse_segment_file, self._settled)
         self._bases = sorted(p[0] for p in parsed if p is not None and p[1] == layout.LOG_SUFFIX)
         self._end_offset = self._bases[0] if self._bases else 0
         self._epochs: list[_EpochRun] = []
+        recorded = read_epoch_checkpoint(fs, os.path.join(directory, layout.LEADER_EPOCH_FILE))
+        self._recorded_epochs = LeaderEpochCache(recorded or ())
 
     def run(self, required_end: int) -> None:
         for number, base_offset in enumerate(self._bases):
@@ -193,7 +202,7 @@ class _Planner:
         cuts.append(Cut(path, size, 0, self._end_offset, required_end, reason, None))
 
     def _plan_segment(self, base_offset: int, next_base: int | None) -> None:
-        path = os.path.join(self._directory, layout.segment_file_name(base_offset, layout.LOG_SUFFIX))
+        path = os.path.join(self._directory, self._settled[layout.segment_file_name(base_offset, layout.LOG_SUFFIX)])
         file = self._fs.open(path)
         try:
             segment = SegmentPlan(base_offset, path, file.size())
@@ -260,14 +269,18 @@ class _Planner:
         self._end_offset = base_offset + header.last_offset_delta + 1
         if not self._epochs or self._epochs[-1].epoch != header.leader_epoch:
             self._epochs.append(_EpochRun(header.leader_epoch))
-        self._epochs[-1].add(head)
+        is_confirmed = self._recorded_epochs.epoch_for(base_offset) == header.leader_epoch
+        self._epochs[-1].add(head, is_confirmed=is_confirmed)
 
     def _mend(self, head: "_Head", name: str, old: int, new: int) -> None:
         self.plan.mends.append(Mend(head.segment.path, head.position, head.base_offset, f"{name} {old} set to {new}"))
         head.segment.heads[head.position] = _UNCHECKED.pack(head.base_offset, head.length, head.leader_epoch, MAGIC)
 
     def _mend_epochs(self) -> None:
-        """Epochs never fall along a log: those of few batches that do not fit to those of many are set right."""
+        """Epochs never fall along a log: those of few batches that do not fit to those of many are set right.
+
+        In doubt the checkpoint of leader epochs decides.
+        """
         true = _ascending(self._epochs)
         epoch = next((run.epoch for run in true), -1)
         for run in self._epochs:

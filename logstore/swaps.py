@@ -46,8 +46,11 @@ def finish_swap(fs: FileSystem, directory: str, segment: Segment, replaced: Sequ
     segment.rename_files("", (LOG_SUFFIX,))
 
 
-def complete_swaps(fs: FileSystem, directory: str) -> None:
-    """What a crash left of the steps, before anything else in the directory is looked at. Raises `OSError`."""
+def complete_swaps(fs: FileSystem, directory: str) -> bool:
+    """What a crash left of the steps, before anything else in the directory is looked at; False: nothing.
+
+    Raises `OSError`.
+    """
     names = fs.listdir(directory)
     swapped = _base_offsets(name.removesuffix(SWAP_FILE_SUFFIX) for name in names if name.endswith(SWAP_FILE_SUFFIX))
     for base_offset in swapped:
@@ -56,8 +59,37 @@ def complete_swaps(fs: FileSystem, directory: str) -> None:
     for name in leftovers:
         logger.info("removing %s, whose compaction was interrupted", os.path.join(directory, name))
         unlink_if_exists(fs, os.path.join(directory, name))
-    if swapped or leftovers:
-        fs.fsync_dir(directory)
+    if not swapped and not leftovers:
+        return False
+    fs.fsync_dir(directory)
+    return True
+
+
+def settled_names(fs: FileSystem, directory: str) -> dict[str, str]:
+    """The names in a directory as `complete_swaps` would leave them, each with the name that its file has by now.
+
+    For whoever reads a log offline and changes nothing. Raises `OSError`.
+    """
+    names = fs.listdir(directory)
+    settled = {name: name for name in names if not name.endswith((SWAP_FILE_SUFFIX, CLEANED_FILE_SUFFIX))}
+    swapped = _base_offsets(name.removesuffix(SWAP_FILE_SUFFIX) for name in names if name.endswith(SWAP_FILE_SUFFIX))
+    for base_offset in swapped:
+        log_name = segment_file_name(base_offset, LOG_SUFFIX)
+        end_offset = _end_offset(fs, os.path.join(directory, log_name + SWAP_FILE_SUFFIX), base_offset)
+        for replaced in _base_offsets(names):
+            if base_offset < replaced < end_offset:
+                for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+                    settled.pop(segment_file_name(replaced, suffix), None)
+        settled[log_name] = log_name + SWAP_FILE_SUFFIX
+        for suffix in INDEX_SUFFIXES:
+            name = segment_file_name(base_offset, suffix)
+            for name_end in (CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX):
+                if name + name_end in names:
+                    settled[name] = name + name_end
+        txn_name = segment_file_name(base_offset, TXN_INDEX_SUFFIX)
+        if txn_name in settled and fs.size(os.path.join(directory, settled[txn_name])) == 0:
+            del settled[txn_name]
+    return settled
 
 
 def _complete_swap(fs: FileSystem, directory: str, base_offset: int, present: Sequence[int]) -> None:

@@ -32,6 +32,7 @@ from kraftlog.logstore.recorded import Recorded, partition_folders, recorded_of,
 from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.logstore.scan import InvalidBytes, scan_file
 from kraftlog.logstore.snapshots import decode_snapshot
+from kraftlog.logstore.swaps import settled_names
 from kraftlog.logstore.verify_indexes import IndexCheck, compare_aborted
 from kraftlog.proto.errors import CorruptRecordError, KraftlogError
 from kraftlog.proto.records import BatchHeader, validate_batches
@@ -118,11 +119,14 @@ class _Verifier:
         self._fs = fs
         self._directory = directory
         self._recorded = recorded
-        parsed = [parsed for name in fs.listdir(directory) if (parsed := layout.parse_segment_file(name)) is not None]
+        self._names = settled_names(fs, directory)
+        parsed = [parsed for name in self._names if (parsed := layout.parse_segment_file(name)) is not None]
         self._bases = sorted(offset for offset, suffix in parsed if suffix == layout.LOG_SUFFIX)
         self._snapshots = sorted(offset for offset, suffix in parsed if suffix == layout.SNAPSHOT_SUFFIX)
         self._strays = [each for each in parsed if each[1] != layout.SNAPSHOT_SUFFIX and each[0] not in self._bases]
         self._producers = ProducerStateManager()
+        self._have_records: set[int] = set()
+        """Producers of whose present transaction the log holds a record."""
         self._is_complete = True
         """The replay has seen every batch that the log ever had, or a snapshot in their place."""
         self._end_offset = self._bases[0] if self._bases else 0
@@ -137,6 +141,11 @@ class _Verifier:
         report.log_start_offset = max(self._recorded.log_start_offset, self._end_offset)
         for offset, suffix in self._strays:
             self._note(self._path(offset, suffix), "has no segment; the next start removes it")
+        for name, path in self._names.items():
+            if name != path and name.endswith(layout.LOG_SUFFIX):
+                self._note(
+                    os.path.join(self._directory, path), "replaces what was compacted; the next start completes it"
+                )
         self._check_metadata()
         self._start_replay()
         for number, base_offset in enumerate(self._bases):
@@ -212,6 +221,7 @@ class _Verifier:
             self._note(path, f"offsets {self._end_offset} to {base_offset - 1} before it are missing: {consequence}")
         self._end_offset = max(self._end_offset, base_offset)
         aborted: list[AbortedTransaction] = []
+        unfelt: list[AbortedTransaction] = []
         markers: set[tuple[int, int]] = set()
         indexes = IndexCheck(self._fs, lambda suffix: self._path(base_offset, suffix), base_offset)
         file = self._fs.open(path)
@@ -225,8 +235,11 @@ class _Verifier:
                 indexes.note_batch(found.position, found.header)
                 ended = apply_to_producers(self._producers, found.header, found.header.base_offset, found.data)
                 if ended is not None:
-                    aborted.append(ended)
+                    (aborted if ended.producer_id in self._have_records else unfelt).append(ended)
+                if found.header.is_transactional and not found.header.is_control and found.header.record_count:
+                    self._have_records.add(found.header.producer_id)
                 if found.header.is_control:
+                    self._have_records.discard(found.header.producer_id)
                     markers.add((found.header.producer_id, found.header.base_offset))
         finally:
             file.close()
@@ -235,6 +248,8 @@ class _Verifier:
                 self._problem(self._path(base_offset, suffix), message, position, offset)
             for suffix, position, offset, message in indexes.notes:
                 self._note(self._path(base_offset, suffix), message, position, offset)
+            if self._is_complete:  # else nobody misses those without a record
+                aborted = sorted([*aborted, *unfelt], key=lambda each: each.last_offset)
             for offset, message in compare_aborted(indexes.aborted, aborted, markers, is_complete=self._is_complete):
                 self._problem(self._path(base_offset, layout.TXN_INDEX_SUFFIX), message, offset=offset)
 
@@ -306,7 +321,8 @@ class _Verifier:
     # Telling.
 
     def _path(self, offset: int, suffix: str) -> str:
-        return os.path.join(self._directory, layout.segment_file_name(offset, suffix))
+        name = layout.segment_file_name(offset, suffix)
+        return os.path.join(self._directory, self._names.get(name, name))
 
     def _problem(self, path: str, message: str, position: int | None = None, offset: int | None = None) -> None:
         self.report.problems.append(Finding(path, message, position, offset))
@@ -332,7 +348,7 @@ def _difference(stored: ProducerEntry, replayed: ProducerEntry | None, is_comple
     if stored.producer_epoch != replayed.producer_epoch:
         return f"epoch {stored.producer_epoch}, in the log {replayed.producer_epoch}"
     if stored.transaction_first_offset != replayed.transaction_first_offset and (
-        is_complete or not _may_have_begun_earlier(stored, replayed)
+        is_complete or not _may_know_more(stored, replayed)
     ):
         return (
             f"open transaction from {stored.transaction_first_offset}, in the log {replayed.transaction_first_offset}"
@@ -354,10 +370,10 @@ def _difference(stored: ProducerEntry, replayed: ProducerEntry | None, is_comple
     return ""
 
 
-def _may_have_begun_earlier(stored: ProducerEntry, replayed: ProducerEntry) -> bool:
-    """Whether the stored open transaction may be the replay's, whose first batches are gone."""
+def _may_know_more(stored: ProducerEntry, replayed: ProducerEntry) -> bool:
+    """Whether the difference may be that the transaction's first batches, or its end, are gone."""
     first, known = stored.transaction_first_offset, replayed.transaction_first_offset
-    return first is not None and (known is None or first < known)
+    return first is None or known is None or first < known
 
 
 def _sequences(batches: list[tuple[int, int, int, int]]) -> str:

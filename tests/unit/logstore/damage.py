@@ -51,7 +51,7 @@ def records_of(log: Log) -> list[tuple[int, bytes | None]]:
 def repaired(fs: SimFileSystem) -> Repair:
     """Of the first partition that something was wrong with."""
     repairs = repair_log_dir(fs, DATA, dry_run=False)
-    assert [finding for repair in repairs for finding in repair.remaining] == []
+    assert [str(finding) for repair in repairs for finding in repair.remaining] == []
     assert problems(fs) == []
     return next((repair for repair in repairs[1:] if repair.problems), repairs[1])
 

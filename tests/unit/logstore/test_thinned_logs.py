@@ -3,7 +3,10 @@
 What is missing there is no damage: nothing is reported, nothing is dropped, and real damage is repaired as in any log.
 """
 
+import contextlib
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,8 +15,8 @@ from kraftlog.logstore.checkpoints import read_offset_checkpoint, write_offset_c
 from kraftlog.logstore.export import iter_runs
 from kraftlog.logstore.repair import repair_log_dir
 from kraftlog.logstore.verify import verify_log_dir, verify_partition
-from kraftlog.proto.records import read_header
-from kraftlog.testing.filesystem import SimFileSystem
+from kraftlog.proto.records import BatchBuilder, end_transaction_marker, read_header
+from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore import kafka_folders
 from tests.unit.logstore.builders import (
     CLUSTER_ID,
@@ -22,6 +25,7 @@ from tests.unit.logstore.builders import (
     NOW_MS,
     SMALL,
     append,
+    compact,
     create_log,
     idempotent,
     open_log_dir,
@@ -264,3 +268,143 @@ def test_an_index_of_garbage_is_told_in_a_few_lines() -> None:
     assert len(found) == 21
     assert "more problems" in found[-1].message
     assert repaired(fs).rebuilt
+
+
+# Logs that were compacted here, and what a crash in the middle of that leaves.
+
+COMPACT = replace(SMALL, cleanup_policy=frozenset({"compact"}), delete_retention_ms=1000)
+
+
+def keyed(rng: random.Random, timestamp: int, **producer: Any) -> bytes:
+    """One to three records with one of five keys, some of them tombstones."""
+    builder = BatchBuilder(is_transactional=bool(producer.pop("is_transactional", False)))
+    for _ in range(rng.choice((1, 1, 3))):
+        value = rng.choice((None, b"value %d" % timestamp))
+        builder.append(timestamp, b"key-%d" % rng.randrange(5), value)
+    return builder.build(**producer)
+
+
+def compactable(fs: SimFileSystem, rng: random.Random) -> tuple[LogDir, Log]:
+    """Plain, idempotent and transactional batches with few keys, in several segments; all transactions have ended."""
+    log_dir, log = create_log(COMPACT, fs)
+    sequences = {7: 0, 8: 0}
+    for number in range(rng.choice((12, 40, 60))):
+        more: dict[str, Any] = {}
+        producer_id = rng.choice((None, 7, 8))
+        if producer_id is not None:
+            more = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequences[producer_id]}
+            more["is_transactional"] = producer_id == 8
+        data = keyed(rng, NOW_MS + number, **more)
+        log.append_as_leader(data, leader_epoch=number // 9, now_ms=NOW_MS)
+        if producer_id is not None:
+            sequences[producer_id] += read_header(data).record_count
+        if producer_id == 8 and rng.random() < 0.5:
+            _end(log, commit=rng.random() < 0.5)
+    _end(log, commit=False)
+    log.roll()
+    log.append_as_leader(keyed(rng, NOW_MS + 90), leader_epoch=9, now_ms=NOW_MS)
+    log.flush()
+    log_dir.checkpoint()
+    return log_dir, log
+
+
+def _end(log: Log, *, commit: bool) -> None:
+    marker = end_transaction_marker(commit, 3, producer_id=8, producer_epoch=0, timestamp_ms=NOW_MS)
+    log.append_as_leader(marker, leader_epoch=max(log.latest_epoch, 0), now_ms=NOW_MS, allow_control=True)
+
+
+@pytest.mark.parametrize("how", ["clean", "kill", "crash"])
+def test_nothing_is_wrong_with_compacted_logs(how: str) -> None:
+    """After one pass, and after those in which markers and tombstones go as well."""
+    for seed in range(25):
+        rng = random.Random(seed)
+        fs = SimFileSystem(wall_ms=lambda: NOW_MS)
+        log_dir, log = compactable(fs, rng)
+        for later in range(rng.randint(1, 4)):
+            compact(log_dir, log, now_ms=NOW_MS + later * 5000)
+            append(log, "more", leader_epoch=20)
+            log.roll()
+        log.flush()
+        if rng.random() < 0.3:
+            delete_records(log_dir, log, rng.randrange(log.log_end_offset))
+            retain(log_dir, log)
+        values = values_of(log)
+        if how == "clean":
+            log_dir.close()
+        elif how == "crash":
+            log_dir.checkpoint()
+            fs.crash(rng)
+        fs.kill()
+        assert_all_is_well(fs)
+        log = open_log_dir(fs, COMPACT).logs["t", 0]
+        assert (log.damage, values_of(log)) == (None, values), f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_damage_in_compacted_logs() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        fs = SimFileSystem(wall_ms=lambda: NOW_MS)
+        log_dir, log = compactable(fs, rng)
+        compact(log_dir, log)
+        if rng.random() < 0.5:
+            log_dir.close()
+        fs.kill()
+        whole = stored_batches(fs, FOLDER)
+        damage_somewhere(fs, FOLDER, rng)
+        if problems(fs):
+            check_repair(fs, ("t", 0), whole, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "crash"])
+def test_a_compaction_that_was_interrupted_is_no_damage(how: str) -> None:
+    """The tools see what the next start makes of it, and change nothing."""
+    unfinished = 0
+    for stop in range(0, 200, 2):
+        fs = SimFileSystem(wall_ms=lambda: NOW_MS)
+        log_dir, log = compactable(fs, random.Random(stop // 50))
+        fs.stop_after(stop)
+        with contextlib.suppress(SimulatedPowerLoss):
+            compact(log_dir, log)
+        if how == "crash":
+            fs.crash(random.Random(stop))
+        fs.kill()
+        unfinished += any(name.endswith(".swap") for name in fs.listdir(FOLDER))
+        assert problems(fs) == [], f"stop {stop}"
+        found = exported(fs)
+        for repair in repair_log_dir(fs, DATA, dry_run=False):
+            assert (repair.problems, repair.cuts) == ([], [])
+        assert exported(fs) == found
+        log = open_log_dir(fs, COMPACT).logs["t", 0]
+        assert log.damage is None
+        assert kafka_folders.read_all(log, 0) == found, f"stop {stop}"
+        assert exported(fs) == found
+        fs.kill()
+        assert problems(fs) == [], f"stop {stop}"
+    assert unfinished > 5
+
+
+def test_a_repair_completes_an_interrupted_compaction_first() -> None:
+    for stop in range(200):
+        fs = SimFileSystem(wall_ms=lambda: NOW_MS)
+        log_dir, log = compactable(fs, random.Random(3))
+        fs.stop_after(stop)
+        with contextlib.suppress(SimulatedPowerLoss):
+            compact(log_dir, log)
+        fs.kill()
+        swapped = [name for name in fs.listdir(FOLDER) if name.endswith(".log.swap")]
+        if not swapped:
+            continue
+        file = fs.open(f"{FOLDER}/{swapped[0]}")
+        file.pwritev([b"\xff\xff"], 70)
+        file.fdatasync()
+        assert next(problem.path for problem in problems(fs)) == f"{FOLDER}/{swapped[0]}"
+        planned = repair_log_dir(fs, DATA, dry_run=True)[1]
+        cuts = repaired(fs).cuts
+        assert [(cut.position, cut.size_bytes) for cut in planned.cuts] == [(c.position, c.size_bytes) for c in cuts]
+        assert len(cuts) == 1
+        assert not [name for name in fs.listdir(FOLDER) if name.endswith((".swap", ".cleaned"))]
+        assert open_log_dir(fs, COMPACT).logs["t", 0].damage is None
+        return
+    pytest.fail("no stop leaves an unfinished swap")
