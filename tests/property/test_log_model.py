@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from kraftlog.logstore import LogConfig, LogDir, format_log_dir
+from kraftlog.logstore.cleaning import Step
 from kraftlog.logstore.producer_state import ProducerStateManager
 from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.proto.errors import (
@@ -41,10 +42,11 @@ from kraftlog.proto.records import (
 )
 from kraftlog.testing.crash_points import random_states
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
-from tests.unit.logstore.builders import retain
+from tests.unit.logstore.builders import begin_compaction, retain, run_pass
 
 PATH = "/data"
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=120, segment_index_bytes=120)
+COMPACTED = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
 NOW_MS = 1_000_000
 
 
@@ -84,6 +86,10 @@ def producer_view(producers: ProducerStateManager) -> dict[int, Any]:
     }
 
 
+def split(batches: bytes) -> list[Written]:
+    return [Written(header, batches[at : at + header.size_bytes]) for at, header in iter_headers(batches)]
+
+
 def replay(batches: list[Written]) -> ProducerStateManager:
     producers = ProducerStateManager()
     for batch in batches:
@@ -95,7 +101,9 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.fs = SimFileSystem()
-        self.batches: list[Written] = []
+        self.batches: list[Written] = []  # all that were written and not cut off
+        self.stored: list[Written] = []  # what compaction has left of them
+        self.is_compacted = False
         self.end = 0
         self.safe = 0  # nothing below may be lost
         self.start = 0  # nothing below may come back
@@ -151,9 +159,10 @@ class LogMachine(RuleBasedStateMachine):
         self.remember(stored)
 
     def remember(self, stored: bytes) -> None:
-        for position, header in iter_headers(stored):
-            self.batches.append(Written(header, stored[position : position + header.size_bytes]))
-            self.end = header.next_offset
+        for batch in split(stored):
+            self.batches.append(batch)
+            self.stored.append(batch)
+            self.end = batch.next_offset
 
     @rule(producer=st.integers(1, 2), back=st.integers(1, 5))
     def repeat_batch(self, producer: int, back: int) -> None:
@@ -229,24 +238,30 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        target = self.log.log_start_offset + int(share * (self.end - self.log.log_start_offset))
+        """Not within what was compacted: that is committed."""
+        lowest = max(self.log.log_start_offset, self.log_dir.cleaned_to(self.log))
+        target = lowest + int(share * (self.end - lowest))
         self.safe = min(self.safe, self.truncation_end(target))
         self.log.truncate_to(target)
         self.cut_model(target)
 
     def truncation_end(self, target: int) -> int:
-        inside = [b.base_offset for b in self.batches if b.base_offset < target < b.next_offset]
+        inside = [b.base_offset for b in self.stored if b.base_offset < target < b.next_offset]
         return max(inside[0], self.log.log_start_offset) if inside else min(target, self.end)
 
     def cut_model(self, target: int) -> None:
         self.end = self.truncation_end(target)
-        self.batches = [b for b in self.batches if b.next_offset <= self.end]
+        self.forget_above(self.end)
+
+    def forget_above(self, end: int) -> None:
+        self.batches = [b for b in self.batches if b.next_offset <= end]
+        self.stored = [b for b in self.stored if b.next_offset <= end]
 
     @rule(ahead=st.integers(0, 20))
     def start_over(self, ahead: int) -> None:
         self.log.truncate_fully_and_start_at(self.end + ahead)
         self.end = self.safe = self.start = self.end + ahead
-        self.batches = []
+        self.batches, self.stored = [], []
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
@@ -265,7 +280,7 @@ class LogMachine(RuleBasedStateMachine):
         """Segments go up to the first one with a record that is as young as that."""
         self.retain_as(replace(CONFIG, retention_ms=NOW_MS - oldest))
         first, end = [*self.log.segment_base_offsets, self.end][:2]
-        kept = [batch.header.max_timestamp for batch in self.batches if first < batch.next_offset <= end]
+        kept = [batch.header.max_timestamp for batch in self.stored if first < batch.next_offset <= end]
         assert max(kept, default=oldest) >= oldest
 
     def retain_as(self, config: LogConfig) -> None:
@@ -273,6 +288,48 @@ class LogMachine(RuleBasedStateMachine):
         retain(self.log_dir, self.log, now_ms=NOW_MS)
         self.start = self.log.log_start_offset
         self.safe = max(self.safe, self.log.flushed_end_offset)
+
+    @rule(rolls=st.booleans())
+    def compact(self, rolls: bool) -> None:
+        """What it leaves is checked here; what becomes of keys and tombstones, in `test_cleaner_model`."""
+        self.log.config = COMPACTED
+        if rolls:
+            self.log.roll()
+        cleaning = begin_compaction(self.log_dir, self.log, now_ms=NOW_MS)
+        if cleaning is not None:
+            self.is_compacted = True
+            assert run_pass(self.log_dir, cleaning) is Step.DONE
+            self.safe = self.end
+            self.take_what_compaction_left()
+
+    def take_what_compaction_left(self) -> None:
+        """Some records of before, in their places: all latest ones of a key at least, but for aborted ones."""
+        start, before = self.log.log_start_offset, self.stored
+        self.stored = [b for b in before if b.next_offset <= start] + split(self.read_all())
+        old, new = (
+            {record.offset: (record.key, record.value) for b in batches for record in decode_batch(b.data)}
+            for batches in (before, self.stored)
+        )
+        assert new.items() <= old.items()
+        aborted = self.aborted_batches()
+        latest = {
+            record.key: record.offset
+            for batch in before
+            for record in decode_batch(batch.data)
+            if not batch.header.is_control and batch.base_offset not in aborted
+        }
+        assert {offset for offset in latest.values() if offset >= start} <= new.keys()
+
+    def aborted_batches(self) -> set[int]:
+        """Base offsets of the data of transactions that were aborted."""
+        found: set[int] = set()
+        for producer, first, last in self.transactions_aborted():
+            found |= {
+                b.base_offset
+                for b in self.batches
+                if b.header.producer_id == producer and first <= b.base_offset < last
+            }
+        return found
 
     # What happens to the machine.
 
@@ -351,6 +408,14 @@ class LogMachine(RuleBasedStateMachine):
         self.end = max(self.end, self.log.log_end_offset)
         self.start_over(ahead)
 
+    @rule(seed=st.integers(0, 1 << 32), after=st.integers(0, 40))
+    def lose_power_inside_a_compaction(self, seed: int, after: int) -> None:
+        """Each group of segments that was to be replaced is there as it was, or compacted."""
+        self.interrupt(after, "compact", True)
+        self.crash(seed)
+        self.reopen()
+        self.take_what_compaction_left()
+
     def interrupt(self, after: int, operation: str, *arguments: Any) -> None:
         self.fs.stop_after(after)
         try:
@@ -378,13 +443,13 @@ class LogMachine(RuleBasedStateMachine):
         self.open_log()
         assert self.log.log_start_offset >= self.start, "deleted records came back"
         end = self.log.log_end_offset
-        safe_records = max((b.next_offset for b in self.batches if b.next_offset <= self.safe), default=0)
+        safe_records = max((b.next_offset for b in self.stored if b.next_offset <= self.safe), default=0)
         assert safe_records <= end, f"flushed up to {safe_records}, but only {end} are left"
         assert self.log.flushed_end_offset == end
         unfinished = self.log.read(self.end, 1 << 20, end_offset=end).records if end > self.end else b""
         self.remember(unfinished)  # an append that the power loss interrupted may have reached the disk
         assert end <= self.end or end == jump
-        self.batches = [b for b in self.batches if b.next_offset <= end]
+        self.forget_above(end)
         if self.log.log_start_offset == end:
             self.batches = self.batches[: self.unreadable_batches()]
         self.end = self.safe = end
@@ -392,8 +457,8 @@ class LogMachine(RuleBasedStateMachine):
     def unreadable_batches(self) -> int:
         """How many of the batches, all below the log's start, the crash left: what producers know tells it."""
         safe = sum(batch.next_offset <= self.safe for batch in self.batches)
-        known = producer_view(self.log.producers)
-        counts = [n for n in range(safe, len(self.batches) + 1) if producer_view(replay(self.batches[:n])) == known]
+        known = self.view(self.log.producers)
+        counts = [n for n in range(safe, len(self.batches) + 1) if self.view(replay(self.batches[:n])) == known]
         assert counts, f"producers are {known}, after {safe} batches that were flushed"
         return counts[-1]
 
@@ -407,20 +472,23 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_log_holds_the_batches_of_the_model(self) -> None:
+        start = self.log.log_start_offset
+        assert self.read_all() == b"".join(b.data for b in self.stored if b.next_offset > start)
+
+    def read_all(self) -> bytes:
         offset, read = self.log.log_start_offset, b""
         while offset < self.end:
             result = self.log.read(offset, 300, end_offset=self.end)
             assert result.next_offset > offset
             read, offset = read + result.records, result.next_offset
-        start = self.log.log_start_offset
-        assert read == b"".join(b.data for b in self.batches if b.next_offset > start)
+        return read
 
     @rule(offset=st.floats(0, 1), end=st.floats(0, 1), max_bytes=st.integers(1, 600))
     def read_a_range(self, offset: float, end: float, max_bytes: int) -> None:
         start = self.log.log_start_offset
         first, stop = (start + round(share * (self.end - start)) for share in (offset, end))
         result = self.log.read(first, max_bytes, end_offset=stop)
-        wanted = [b for b in self.batches if b.next_offset > first and b.base_offset < stop]
+        wanted = [b for b in self.stored if b.next_offset > first and b.base_offset < stop]
         got = [b for b in wanted if b.base_offset < result.next_offset] if result.records else []
         assert result.records == b"".join(b.data for b in got)
         if first < stop:
@@ -437,7 +505,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(timestamp=st.integers(0, 1100))
     def look_up_a_time(self, timestamp: int) -> None:
         start = self.log.log_start_offset
-        records = [r for b in self.batches for r in decode_batch(b.data) if r.offset >= start]
+        records = [r for b in self.stored for r in decode_batch(b.data) if r.offset >= start]
         at_or_after = [(r.offset, r.timestamp) for r in records if r.timestamp >= timestamp]
         found = self.log.offset_for_time(timestamp)
         assert (found[:2] if found else None) == (at_or_after[0] if at_or_after else None)
@@ -448,11 +516,18 @@ class LogMachine(RuleBasedStateMachine):
     def producer_state_is_that_of_the_batches(self) -> None:
         """Restart = replay: kept, restored from a snapshot or rebuilt, it is the same."""
         expected = replay(self.batches)
-        assert producer_view(self.log.producers) == producer_view(expected)
+        assert self.view(self.log.producers) == self.view(expected)
         assert self.log.producers.first_unstable_offset(self.end) == expected.first_unstable_offset(self.end)
 
-    @invariant()
-    def aborted_transactions_are_listed(self) -> None:
+    def view(self, producers: ProducerStateManager) -> dict[int, Any]:
+        """Compaction keeps a producer's last batch alone."""
+        seen = producer_view(producers)
+        if self.is_compacted:
+            return {producer: (epoch, batches[-1:], *rest) for producer, (epoch, batches, *rest) in seen.items()}
+        return seen
+
+    def transactions_aborted(self) -> list[tuple[int, int, int]]:
+        """(producer, first offset, offset of the marker)"""
         opened: dict[int, int] = {}
         aborted = []
         for batch in self.batches:
@@ -463,26 +538,36 @@ class LogMachine(RuleBasedStateMachine):
                     aborted.append((header.producer_id, first, header.base_offset))
             elif header.is_transactional:
                 opened.setdefault(header.producer_id, header.base_offset)
+        return sorted(aborted, key=lambda t: t[1])
+
+    @invariant()
+    def aborted_transactions_are_listed(self) -> None:
+        """After compaction at least those that have data."""
         listed = self.log.aborted_transactions(0, self.end)
         start = self.log.segment_base_offsets[0]
-        assert [(t.producer_id, t.first_offset, t.last_offset) for t in listed if t.last_offset >= start] == sorted(
-            (t for t in aborted if t[2] >= start), key=lambda t: t[1]
-        )
+        found = [(t.producer_id, t.first_offset, t.last_offset) for t in listed if t.last_offset >= start]
+        aborted = [t for t in self.transactions_aborted() if t[2] >= start]
+        if self.is_compacted:
+            assert set(found) <= set(aborted)
+            data = [b.header for b in self.stored if not b.header.is_control and b.header.record_count]
+            aborted = [t for t in aborted if any(h.producer_id == t[0] and t[1] <= h.base_offset < t[2] for h in data)]
+            found = [t for t in found if t in aborted]
+        assert found == aborted
 
     @invariant()
     def epochs_are_those_of_the_batches(self) -> None:
         start = self.log.log_start_offset
-        for batch in self.batches:
+        for batch in self.stored:
             if batch.next_offset > start:
                 assert self.log.epochs.epoch_for(max(start, batch.base_offset)) == batch.header.leader_epoch
 
-    @precondition(lambda self: len(self.batches) > 1)
+    @precondition(lambda self: len(self.stored) > 1)
     @rule(epoch=st.integers(0, 20))
     def ask_for_an_epochs_end(self, epoch: int) -> None:
         found, end = self.log.end_offset_for_epoch(epoch)
         if epoch <= self.log.latest_epoch and found >= 0:
             start = self.log.log_start_offset
-            held = [b for b in self.batches if b.next_offset > start]
+            held = [b for b in self.stored if b.next_offset > start]
             later = [max(b.base_offset, start) for b in held if b.header.leader_epoch > epoch]
             assert end <= min(later, default=self.end)
             assert all(b.next_offset <= end for b in held if b.header.leader_epoch <= found and b.base_offset < end)
