@@ -21,6 +21,7 @@ T = TypeVar("T")
 MAX_INT = 2**31 - 1
 MAX_NODE_ID = MAX_INT
 MAX_LISTENER_LENGTH = 1024
+MIN_DEDUPE_BYTES = 1 << 20  # of one compaction thread, as in Kafka: with fewer keys, large logs take hundreds of passes
 
 TOPIC_DEFAULT_KEYS: Mapping[str, str] = {
     "compression.type": "compression.type",
@@ -243,8 +244,10 @@ class NodeConfig:
     log_cleaner_threads: int = _setting("log.cleaner.threads", 1, _integer(1, 64))
     """Logs that are compacted at the same time."""
 
-    log_cleaner_dedupe_buffer_size: int = _setting("log.cleaner.dedupe.buffer.size", 134_217_728, _integer(1 << 20))
-    """Bytes for the offset maps of all compaction threads together; a key takes 27. A log with more new keys than fit is
+    log_cleaner_dedupe_buffer_size: int = _setting(
+        "log.cleaner.dedupe.buffer.size", 134_217_728, _integer(MIN_DEDUPE_BYTES)
+    )
+    """Bytes for the offset maps of all compaction threads together, 1 MiB or more for each; a key takes 27. A log with more new keys than fit is
     compacted in several passes."""
 
     log_cleaner_io_max_bytes_per_second: float = _setting(
@@ -280,6 +283,11 @@ class NodeConfig:
             raise InvalidConfigError(
                 f"config group.min.session.timeout.ms={self.group_min_session_timeout_ms} exceeds "
                 f"group.max.session.timeout.ms={self.group_max_session_timeout_ms}"
+            )
+        if self.cleaner_limits.map_bytes < MIN_DEDUPE_BYTES:
+            raise InvalidConfigError(
+                f"config log.cleaner.dedupe.buffer.size={self.log_cleaner_dedupe_buffer_size} is less than "
+                f"{MIN_DEDUPE_BYTES} bytes for each of log.cleaner.threads={self.log_cleaner_threads}"
             )
         for key, factor in (
             ("default.replication.factor", self.default_replication_factor),

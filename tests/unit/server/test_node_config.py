@@ -1,6 +1,7 @@
 """NodeConfig: Kafka's keys, checked in one place."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -73,6 +74,27 @@ def test_an_unknown_key_names_the_nearest_one() -> None:
         ("log.retention.hours", "-2"),
         ("flush.policy", "sometimes"),
         ("message.max.bytes", "-1"),
+        *(
+            (key, value)
+            for key in (
+                "log.cleaner.threads",
+                "log.cleaner.backoff.ms",
+                "log.cleaner.dedupe.buffer.size",
+                "log.cleaner.io.max.bytes.per.second",
+                "log.cleaner.max.compaction.lag.ms",
+                "offsets.topic.segment.bytes",
+            )
+            for value in ("0", "-1", "many", "", "nan")
+        ),
+        ("log.cleaner.enable", "maybe"),
+        ("log.cleaner.threads", "65"),
+        ("log.cleaner.dedupe.buffer.size", "1048575"),
+        ("log.cleaner.min.cleanable.ratio", "1.1"),
+        ("log.cleaner.min.cleanable.ratio", "-0.1"),
+        ("log.cleaner.min.cleanable.ratio", "nan"),
+        ("log.cleaner.min.compaction.lag.ms", "-1"),
+        ("log.cleaner.delete.retention.ms", "-1"),
+        ("log.cleanup.policy", "compress"),
     ],
 )
 def test_bad_values_name_the_key(key: str, value: str) -> None:
@@ -81,6 +103,16 @@ def test_bad_values_name_the_key(key: str, value: str) -> None:
         NodeConfig.from_properties({key: value})
     assert key in str(caught.value) or TOPIC_DEFAULT_KEYS.get(key, "?") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_compaction_threads_share_the_memory_and_each_needs_some() -> None:
+    config = NodeConfig.from_properties({"log.cleaner.threads": "4", "log.cleaner.io.max.bytes.per.second": "1e6"})
+    assert (config.cleaner_limits.map_bytes, config.cleaner_limits.bytes_per_second) == (32 << 20, 1e6)
+    assert NodeConfig().cleaner_limits.bytes_per_second == math.inf
+    shared = {"log.cleaner.dedupe.buffer.size": str(4 << 20), "log.cleaner.threads": "4"}
+    assert NodeConfig.from_properties(shared).cleaner_limits.map_bytes == 1 << 20
+    with pytest.raises(InvalidConfigError, match=r"buffer\.size=4194304 is less than 1048576 bytes for each of .*=5"):
+        NodeConfig.from_properties({**shared, "log.cleaner.threads": "5"})
 
 
 def test_aliases_may_not_contradict() -> None:
