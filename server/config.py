@@ -172,11 +172,14 @@ class NodeConfig:
     offsets_topic_replication_factor: int = _setting("offsets.topic.replication.factor", -1, _integer(-1, 32767))
     """Replicas of `__consumer_offsets`; -1: min(3, brokers)."""
 
-    offsets_topic_segment_bytes: int = _setting("offsets.topic.segment.bytes", 104_857_600, _integer(1))
+    offsets_topic_segment_bytes: int = _setting("offsets.topic.segment.bytes", 104_857_600, _integer(14))
     """Segment size of `__consumer_offsets`; small, because compaction works on closed segments."""
 
     offsets_retention_minutes: int = _setting("offsets.retention.minutes", 10_080, _integer(1))
     """How long committed offsets of an empty group live."""
+
+    offsets_retention_check_interval_ms: int = _setting("offsets.retention.check.interval.ms", 600_000, _integer(1))
+    """Time between looks for committed offsets to forget."""
 
     offset_metadata_max_bytes: int = _setting("offset.metadata.max.bytes", 4096, _integer(0))
     """Largest metadata string of a committed offset."""

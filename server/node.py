@@ -229,6 +229,7 @@ class Node:
                 group_max_size=config.group_max_size,
                 offset_metadata_max_bytes=config.offset_metadata_max_bytes,
                 offsets_retention_minutes=config.offsets_retention_minutes,
+                offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
             ),
             log=ReplicaCoordinatorLog(replicas),
             clock=self._clock,

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from kraftlog.logstore import FileSystem, RealFileSystem, format_log_dir
 from kraftlog.proto import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc, group_pb2_grpc, hotpath
 from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
-from kraftlog.proto.seams import BlockingExecutor, Channel, Handlers, Network, Server, Stream
+from kraftlog.proto.seams import BlockingExecutor, Channel, Clock, Handlers, Network, Server, Stream
 from kraftlog.sdk.transport import GrpcConnector
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.grpc import GrpcNetwork
@@ -152,6 +152,7 @@ def make_node(
     more: Mapping[str, str] | None = None,
     fs: FileSystem | None = None,
     network: Network | None = None,
+    clock: Clock | None = None,
 ) -> Node:
     pairs = {
         "node.id": "1",
@@ -163,7 +164,7 @@ def make_node(
     }
     return Node(
         NodeConfig.from_properties(pairs),
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         random=random.Random(1),
         fs=fs or RealFileSystem(),
         network=network or GrpcNetwork(),
@@ -173,12 +174,12 @@ def make_node(
 
 @contextlib.asynccontextmanager
 async def running_node(
-    path: Path, more: Mapping[str, str] | None = None, fs: FileSystem | None = None
+    path: Path, more: Mapping[str, str] | None = None, fs: FileSystem | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Node]:
     """A node on `path`, which is formatted unless it is already; stopped in order at the end."""
     format_directory(path, fs=fs)
     executor = ThreadExecutor(2)
-    node = make_node(path, executor, more, fs)
+    node = make_node(path, executor, more, fs, clock=clock)
     try:
         await node.start()
         yield node

@@ -88,6 +88,8 @@ def test_an_unknown_key_names_the_nearest_one() -> None:
         ),
         ("log.cleaner.enable", "maybe"),
         ("log.cleaner.threads", "65"),
+        ("offsets.topic.segment.bytes", "13"),
+        ("offsets.retention.check.interval.ms", "0"),
         ("log.cleaner.dedupe.buffer.size", "1048575"),
         ("log.cleaner.min.cleanable.ratio", "1.1"),
         ("log.cleaner.min.cleanable.ratio", "-0.1"),
