@@ -2,12 +2,14 @@
 
 import contextlib
 import errno
+import os
 import random
 
 import pytest
 
 from kraftlog.logstore import Log, LogConfig
 from kraftlog.logstore.layout import LOG_SUFFIX
+from kraftlog.logstore.verify import verify_log_dir
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     NOW_MS,
@@ -393,6 +395,60 @@ class TestDerivedFiles:
         log = reopen(fs, SMALL)
         assert numbers(log) == "01234"
         assert fs.listdir("/data/t-0") == ["00000000000000000000.log", "leader-epoch-checkpoint"]
+
+    @pytest.mark.parametrize("how", ["clean", "kill"])
+    def test_files_that_kafka_was_about_to_delete_go(self, how: str) -> None:
+        """It renames them first and deletes them a minute later. Their names never stand for a segment of the log."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(8):
+            append(log, str(number))
+        if how == "clean":
+            log_dir.close()
+        fs.kill()
+        before = {name: fs.contents(f"/data/t-0/{name}") for name in fs.listdir("/data/t-0")}
+        for base_offset in (0, 5, 100):  # of a live segment, inside of one, behind the end
+            for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+                fs.put(f"/data/t-0/{base_offset:020d}{suffix}.deleted", before[f"{0:020d}.log"])
+        assert [problem for report in verify_log_dir(fs, "/data") for problem in report.problems] == []
+        log = reopen(fs, SMALL)
+        assert (log.damage, numbers(log), log.log_start_offset) == (None, "01234567", 0)
+        assert not [name for name in fs.listdir("/data/t-0") if name.endswith(".deleted")]
+
+    @pytest.mark.parametrize("how", ["clean", "kill"])
+    def test_files_and_folders_that_are_nobodys_are_left_alone(self, how: str) -> None:
+        """Among them what Kafka keeps beside its logs, and bytes that a repair kept aside."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(8):
+            append(log, str(number))
+        if how == "clean":
+            log_dir.close()
+        fs.kill()
+        names = (
+            "t-0/notes.txt",
+            "t-0/quorum-state",
+            "t-0/00000000000000000000-0000000001.checkpoint",
+            "t-0/00000000000000000000.log.0.cut",
+            "t-0/00000000000000000000.log.bak",
+            "t-0/0.log",
+            "t-0/99999999999999999999.log",
+            "bootstrap.checkpoint",
+            "lost+found/x",
+            "t-0.0123456789abcdef-stray/00000000000000000000.log",
+            "t-1.0123456789abcdef-future/00000000000000000000.log",
+        )
+        for name in names:
+            fs.mkdir(os.path.dirname(f"/data/{name}"))
+            fs.put(f"/data/{name}", name.encode())
+        for _ in range(2):
+            log_dir = open_log_dir(fs, SMALL)
+            assert list(log_dir.logs) == [("t", 0)]
+            assert (log_dir.logs["t", 0].damage, numbers(log_dir.logs["t", 0])) == (None, "01234567")
+            log_dir.close()
+            fs.kill()
+            assert [fs.contents(f"/data/{name}") for name in names] == [name.encode() for name in names]
+            assert [problem for report in verify_log_dir(fs, "/data") for problem in report.problems] == []
 
     @pytest.mark.parametrize("rolled", [True, False])
     @pytest.mark.parametrize("suffix", ["index", "timeindex"])
