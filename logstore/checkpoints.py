@@ -1,13 +1,37 @@
 """Kafka's small text files: offset checkpoints, leader epochs, partition metadata, meta.properties.
 
-An offset checkpoint (`recovery-point-offset-checkpoint` and its siblings):
+All are UTF-8, their lines end with a line feed (which may be missing after the last one), numbers are decimal.
+
+Offset checkpoints, one entry for each log of the directory, sorted:
 
     0                        version
     2                        number of entries
-    orders 0 1042            topic, partition, offset
+    orders 0 1042            topic, partition, offset; one space between them
     orders 1 77
 
-`leader-epoch-checkpoint` has the same head and `<epoch> <start offset>` lines, both ascending.
+    recovery-point-offset-checkpoint    the flushed end: everything below was synced when this was written
+    log-start-offset-checkpoint         the log start offset, if it is above 0
+    replication-offset-checkpoint       the high watermark
+    cleaner-offset-checkpoint           up to where the log was compacted; there, too, everything below is synced
+
+`leader-epoch-checkpoint`, in a partition's folder: the same head, then epoch and start offset, both ascending:
+
+    0
+    2
+    0 0
+    3 17
+
+`partition.metadata`, in a partition's folder; the topic id in Kafka's 22 characters (`proto.uuids`):
+
+    version: 0
+    topic_id: AAECAwQFBgcICQoLDA0ODw
+
+`meta.properties`, whose directory it is: `key=value` lines, here sorted by key; lines that begin with `#` are comments:
+
+    cluster.id=Jnh3bVdfTGK4eUIOKBjWcA
+    directory.id=AAAAAAAAAAAAAAAAAAAAAA
+    node.id=1
+    version=1
 
 All are written by `atomic_write`. A file that does not parse completely is worth nothing: the readers say so in the
 log and answer None, and the caller falls back to what it can rebuild.

@@ -16,7 +16,12 @@
         00000000000000000042.snapshot   producer state at that offset
         leader-epoch-checkpoint
         partition.metadata              topic id
+        *.tmp, *.deleted                unfinished, or about to go: removed when the log is loaded
+        *.cleaned, *.swap               a compaction that was interrupted: removed or completed (`swaps`)
+        *.cut                           what a repair took out
     <topic>-<partition>.<topic id>-delete/   being deleted
+
+Whatever has another name is left alone.
 """
 
 import re

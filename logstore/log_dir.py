@@ -3,6 +3,9 @@
 Used from the node's event loop, but for `advance` and `retreat` (the `RecoveryPoints` of the logs), which the logs call
 from whatever thread flushes them.
 
+The lock is an flock on `.lock`, a file of no bytes. The marker, `.kafka_cleanshutdown`, is there or not; what is in it
+(`{"version":0,"brokerEpoch":-1}`, as in Kafka) is not read. The other files are those of `checkpoints`.
+
 Order at start: take the lock, check whose directory it is, read and remove the clean-shutdown marker (durably, before
 any log is touched: a crash while loading must lead to a full recovery), load the logs. At a clean stop: close the logs,
 write the checkpoints, then the marker.

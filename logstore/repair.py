@@ -6,6 +6,9 @@
 Afterwards the log opens without damage. Indexes, transaction index, snapshots and epochs that do not fit the batches are
 made anew. The recorded recovery point is lowered only if the log really ends before it.
 
+What is cut out of `<file>` at a position is kept, byte for byte, in `<file>.<position>.cut` (with `-<n>` before `.cut` if
+that name is taken), a whole damaged checkpoint in `<file>.cut`. Nothing reads these files.
+
 A compaction that a crash interrupted is completed first, as the next start would (`swaps`).
 
 The order of effects, so that a crash at any moment leaves a log that is still damaged (and repaired by running this

@@ -4,6 +4,11 @@ A segment grows, then it is sealed. While it grows (the last one of a log), its 
 its indexes are in memory. `seal` writes the index files and trims the tail; from then on the files are Kafka's, byte for
 byte, and never change. Truncation may make a sealed segment grow again.
 
+A `.log` file is record batches (`proto.records.format`) one after another, from position 0 on, nothing in between; base
+offsets ascend, with gaps where records were compacted away. The first batch may begin above the offset in the file's
+name, the last one ends below that of the next segment. Zeros may follow while the segment grows: no batch begins with
+61 of them.
+
 Files are opened and indexes loaded on demand, and let go of when other segments need the room (`open_segments`), but
 for what is not synced, and for the indexes of a growing segment.
 

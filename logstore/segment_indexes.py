@@ -1,5 +1,9 @@
 """All that tells where to look in one segment: offset index, time index, aborted transactions, largest timestamp.
 
+The three files (`indexes`, `transaction_index` have their formats) are written when the segment is sealed, each to a
+temporary file that is renamed, and synced by the flush that follows: `.index`, `.timeindex`, and `.txnindex` if anything
+was aborted. Until they are synced the segment counts as not flushed, and recovery makes them anew.
+
 Growing indexes are bytearrays that `note_batch` extends; loaded ones are copies of the files. A segment holds one such
 object and replaces it as a whole, so that a reader in another thread sees one consistent set.
 """

@@ -8,6 +8,11 @@
                      int32 offset delta (last minus first offset of the last batch), int64 timestamp,
                      int32 coordinator epoch, int64 first offset of the open transaction (-1: none)
 
+`<offset>.snapshot` is the state after every batch below that offset. It is valid if version and checksum are right and the
+entries fill the file exactly; a damaged one is removed, and the state is made from an earlier one and the batches since.
+Written to a temporary file that is renamed: when a segment is sealed (synced by the flush that follows) and at a clean
+stop.
+
 Kafka keeps one batch of each producer. We keep up to five, so that a restart forgets nothing: a producer has one entry
 per retained batch, oldest first, and only the last one carries the open transaction. Kafka's reader takes an id's last
 entry, which is what it would have written itself.

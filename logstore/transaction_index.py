@@ -2,7 +2,8 @@
 
     int16 version (0) | int64 producer id | int64 first offset | int64 offset of the marker | int64 last stable offset
 
-A transaction is listed in the segment that holds its abort marker.
+A transaction is listed in the segment that holds its abort marker. The file is valid if it has whole entries of that
+version, none with a first offset above its marker's; there is no file for a segment without aborted transactions.
 """
 
 import struct
