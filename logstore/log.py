@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from kraftlog.logstore.append import Placement, check_leader_append, place_as_follower, place_as_leader
 from kraftlog.logstore.checkpoints import write_epoch_checkpoint
 from kraftlog.logstore.config import LogConfig
-from kraftlog.logstore.errors import DiskFullError, storage_error, storage_errors
+from kraftlog.logstore.errors import DiskFullError, is_disk_full, storage_error, storage_errors
 from kraftlog.logstore.filesystem import FileSystem, remove_flat_directory
 from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import LEADER_EPOCH_FILE, LOG_SUFFIX
@@ -122,6 +122,8 @@ class Log(SegmentedLog):
             if segment in loaded.unsynced
         )
         self._swapped = deque()
+        self.has_new_gap = False
+        """Loading went on beyond a loss: the next start takes what follows for lost unless the recovery point says else."""
         self.truncations = 0
         self._snapshots = loaded.snapshots
         self.producers = loaded.producers
@@ -158,6 +160,7 @@ class Log(SegmentedLog):
         """
         start_offset = self.log_start_offset
         self.flushed_end_offset = min(self._recorded_end, self.log_end_offset)
+        self.has_new_gap = True
         try:
             self._jump_to(start_offset)
         except DiskFullError:
@@ -336,8 +339,12 @@ class Log(SegmentedLog):
         """Remove everything, durably; the log is empty and starts and ends at `offset`."""
         self._check_writable()
         with self._flush_lock, self._truncating():
-            self.log_start_offset = min(self.log_start_offset, offset)
-            self._announce_end(0)
+            start_offset, self.log_start_offset = self.log_start_offset, min(self.log_start_offset, offset)
+            try:
+                self._announce_end(0)
+            except DiskFullError:
+                self.log_start_offset = start_offset
+                raise
             self._keep_segments(0)
             self._snapshots.remove_above(-1)
             self._segments = (self._new_segment(offset),)
@@ -346,9 +353,16 @@ class Log(SegmentedLog):
             self.flushed_end_offset = self.log_start_offset = offset
 
     def _announce_end(self, flushed_end_offset: int) -> None:
-        self.flushed_end_offset = flushed_end_offset
-        if self._recovery_points is not None:
-            self._recovery_points.retreat(self)
+        """Before any file is touched: if the disk is too full to record it, nothing has happened."""
+        before, self.flushed_end_offset = self.flushed_end_offset, flushed_end_offset
+        try:
+            if self._recovery_points is not None:
+                self._recovery_points.retreat(self)
+        except OSError as e:
+            if not is_disk_full(e):
+                raise
+            self.flushed_end_offset = before
+            raise storage_error("truncate", self.directory, e) from e
 
     @contextmanager
     def _truncating(self) -> Iterator[None]:

@@ -32,7 +32,7 @@ from kraftlog.logstore.checkpoints import (
     write_properties,
 )
 from kraftlog.logstore.config import LogConfig
-from kraftlog.logstore.errors import LogDirLockedError, storage_errors
+from kraftlog.logstore.errors import LogDirLockedError, is_disk_full, storage_errors
 from kraftlog.logstore.filesystem import (
     TEMPORARY_SUFFIX,
     FileSystem,
@@ -343,7 +343,16 @@ class LogDir:
         self._logs = dict(sorted(self._logs.items()))  # whatever order the threads were in
         self._is_loading = False
         if any(self._recovery_points.get(key, 0) != log.recovery_point for key, log in self._logs.items()):
+            self._record_recovered_ends()
+
+    def _record_recovered_ends(self) -> None:
+        """On a full disk later: what was recovered is synced, and all that an older point costs is time at the next start."""
+        try:
             self.advance()
+        except OSError as e:
+            if not is_disk_full(e) or any(log.has_new_gap for log in self._logs.values()):
+                raise
+            logger.warning("starting on a full disk: %s", e)
 
     def _load_log(self, key: TopicPartitionKey, directory: str, now_ms: int) -> tuple[Log, bytes]:
         """The log and its topic's id. In any thread, for different logs at the same time."""

@@ -27,7 +27,7 @@ from kraftlog.proto.errors import (
     OutOfOrderSequenceNumberError,
     StorageError,
 )
-from kraftlog.proto.records import backend, check_crc, read_header
+from kraftlog.proto.records import backend, check_crc, end_transaction_marker, read_header
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     DATA,
@@ -534,6 +534,60 @@ def test_a_file_cut_at_any_byte_of_its_end_loses_no_flushed_record(suffix: str) 
 
 
 @pytest.mark.slow
+def test_a_write_that_is_torn_at_any_sector_is_cut() -> None:
+    """The file ends there, or is zero from there on, or lacks that one sector: what was flushed stays, the rest is torn."""
+    config = LogConfig(index_interval_bytes=300)
+    fs = SimFileSystem()
+    log_dir, log = create_log(config, fs)
+    append(log, b"a" * 1900)
+    log.flush()
+    flushed_bytes = log.size_bytes
+    log_dir.checkpoint()
+    sizes = [30, 2500, 480, 5000, 70]
+    for number, size in enumerate(sizes):
+        append(log, bytes([98 + number]) * size)
+    written, size_bytes = values_of(log), log.size_bytes
+    content, recorded = fs.contents(FIRST), fs.contents("/data/recovery-point-offset-checkpoint")
+    for start in range(-(-flushed_bytes // 512) * 512, size_bytes, 512):
+        for torn in (
+            content[:start],
+            content[:start] + bytes(len(content) - start),
+            content[:start] + bytes(512) + content[start + 512 :],
+        ):
+            fs.kill()
+            fs.put(FIRST, torn)
+            fs.put("/data/recovery-point-offset-checkpoint", recorded)
+            log = open_log_dir(fs, config).logs["t", 0]
+            assert log.damage is None, f"sector at {start}"
+            values = values_of(log)
+            assert values == written[: len(values)]
+            assert 1 <= len(values) < len(written)
+
+
+@pytest.mark.slow
+def test_every_flipped_bit_of_a_header_is_noticed_but_for_the_leader_epoch() -> None:
+    """Kafka's CRC begins after the base offset, the length, the leader epoch and the magic byte: order, size and the batches
+    around give away all of them but the epoch."""
+    fs, log_dir, _ = filled(14)
+    log_dir.checkpoint()
+    fs.kill()
+    path, at = "/data/t-0/00000000000000000010.log", len(batch("00"))
+    content = fs.contents(path)
+    for bit in range(8 * 61):
+        fs.kill()
+        fs.put("/data/recovery-point-offset-checkpoint", b"0\n0\n")  # read everything again
+        fs.put(path, content)
+        fs.flip(path, at + bit // 8, 1 << bit % 8)
+        log = open_log_dir(fs, SMALL).logs["t", 0]
+        if 12 <= bit // 8 < 16:
+            assert (log.damage, log.log_end_offset) == (None, 14)
+        else:
+            assert log.damage is not None, f"bit {bit}"
+            noticed_at = 12 if bit // 8 < 8 and log.log_end_offset > 12 else 11  # a larger offset, by the next batch
+            assert values_of(log) == expected(noticed_at), f"bit {bit}"
+
+
+@pytest.mark.slow
 def test_flipped_bits_never_pass_for_records() -> None:
     """500 bits anywhere in the log files: what is still served is a prefix of what was written, or the log says why."""
     seed = 20
@@ -658,6 +712,109 @@ def test_a_disk_that_fills_up_at_any_point_loses_nothing_acknowledged() -> None:
         assert log.damage is None
         assert log.log_end_offset >= safe
         assert values_of(log) == expected(log.log_end_offset)
+
+
+STATE_FILES = [
+    ".log",
+    ".index",
+    ".timeindex",
+    ".txnindex",
+    ".snapshot",
+    "leader-epoch-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", STATE_FILES)
+def test_a_disk_that_is_full_for_any_file_is_waited_out(file: str) -> None:
+    """ENOSPC at the Nth file or write of a kind: an error, reads go on, the same call works when there is space."""
+    refusals = 0
+    for operation in ("create", "preallocate", "pwritev"):
+        for nth in range(6):
+            fs = SimFileSystem()
+            log_dir, log = create_log(SMALL, fs)
+            fs.fail(operation, errno.ENOSPC, path_part=file, skip=nth, times=2)
+
+            def insist(work: Callable[[], object], log: Log = log) -> int:
+                for attempt in range(5):
+                    before = (log.log_start_offset, log.log_end_offset, values_of(log))
+                    try:
+                        work()
+                    except DiskFullError:
+                        assert log.failure is None
+                        assert (log.log_start_offset, log.log_end_offset, values_of(log)) == before
+                    else:
+                        return attempt
+                raise AssertionError("still full")
+
+            def write_transactions(log_dir: LogDir = log_dir, log: Log = log) -> int:
+                refused, marker = (
+                    0,
+                    end_transaction_marker(False, 3, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS),
+                )
+                for sequence in range(8):
+                    data = idempotent(1, sequence, is_transactional=True)
+                    refused += insist(
+                        lambda data=data, epoch=sequence: log.append_as_leader(data, leader_epoch=epoch, now_ms=NOW_MS)
+                    )
+                    refused += insist(
+                        lambda epoch=sequence: log.append_as_leader(
+                            marker, leader_epoch=epoch, now_ms=NOW_MS, allow_control=True
+                        )
+                    )
+                    refused += insist(log.flush)
+                    if sequence % 3 == 1:
+                        refused += insist(log_dir.checkpoint)
+                        refused += insist(
+                            lambda: log_dir.checkpoint_high_watermarks({("t", 0): log.flushed_end_offset})
+                        )
+                return refused
+
+            refusals += write_transactions()
+            refusals += insist(lambda log_dir=log_dir, log=log: log_dir.record_log_starts({log: 3}))
+            log.advance_log_start_offset(3)
+            refusals += insist(lambda log=log: log.truncate_to(11))
+            refusals += insist(lambda log=log: append(log, "last", leader_epoch=9))
+            refusals += insist(log.flush)
+            values = values_of(log)
+            assert (log.log_start_offset, log.log_end_offset, values[-1]) == (3, 12, b"last")
+            fs.crash(random.Random(nth))
+            log = reopen(fs, SMALL)
+            assert log.damage is None
+            assert values_of(log) == values
+    assert refusals > 1
+
+
+@pytest.mark.slow
+def test_a_node_that_died_on_a_full_disk_starts_on_it() -> None:
+    """kill -9 at any fill: all that was flushed is served without any space, and appends go on with some.
+
+    Only where recovery has to write the indexes of a segment anew, and there is no room for them, it asks for space.
+    """
+    starts, refused = 0, 0
+    for capacity in range(0, 20_000, 397):
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        fs.capacity_bytes = fs._used + capacity
+        safe = _append_until_it_fails(log_dir, log)
+        fs.kill()
+        fs.capacity_bytes = fs._used
+        try:
+            log = open_log_dir(fs, SMALL).logs["t", 0]
+            starts += 1
+        except DiskFullError:
+            refused += 1
+            fs.capacity_bytes += 1000
+            log = open_log_dir(fs, SMALL).logs["t", 0]
+        assert log.log_end_offset >= safe, f"capacity {capacity}"
+        assert values_of(log) == expected(log.log_end_offset)
+        fs.capacity_bytes = None
+        append(log, f"{log.log_end_offset:02d}")
+        assert log.flush() == len(values_of(log))
+    assert starts > 5 * refused
 
 
 def _append_until_it_fails(log_dir: LogDir, log: Log) -> int:
