@@ -97,6 +97,43 @@ static uint8_t *table_find(const Table *table, Hash hash)
     return NULL;
 }
 
+/* ---- the hashes of the records to come ---- */
+
+/* Slots are all over the table: asked for some records ahead, their memory is there when it is their turn. */
+enum { AHEAD = 16 };
+
+typedef struct {
+    Walk walk; /* what is wrong with a record is for the walk behind to find */
+    Hash hashes[AHEAD];
+} Lookahead;
+
+static void ahead_step(Lookahead *ahead, const Table *table)
+{
+    RecordView view;
+    int32_t index = ahead->walk.index;
+    if (!walk_next(&ahead->walk, &view) || view.key_size < 0 || !table->slots) return;
+    Hash hash = sip_hash(table->sip_key, view.key, (size_t)view.key_size);
+    const uint8_t *slot = table->bytes + hash.first % table->slots * SLOT_BYTES;
+    __builtin_prefetch(slot);
+    __builtin_prefetch(slot + SLOT_BYTES - 1);
+    ahead->hashes[index % AHEAD] = hash;
+}
+
+static Lookahead ahead_begin(const Walk *walk, const Table *table)
+{
+    Lookahead ahead = {.walk = *walk};
+    for (int count = AHEAD; count--;) ahead_step(&ahead, table);
+    return ahead;
+}
+
+/* The hash of the record that `walk` is at; to be asked for once for each. Of no meaning if it has no key. */
+static inline Hash ahead_hash(Lookahead *ahead, const Walk *walk, const Table *table)
+{
+    Hash hash = ahead->hashes[(walk->index - 1) % AHEAD];
+    ahead_step(ahead, table);
+    return hash;
+}
+
 /* The records of one batch and what is done with them. */
 typedef struct {
     Table table;
@@ -117,10 +154,11 @@ typedef struct {
 static int32_t compact_add(Walk *walk, Compaction *work)
 {
     RecordView view;
+    Lookahead ahead = ahead_begin(walk, &work->table);
     while (walk_next(walk, &view)) {
+        Hash hash = ahead_hash(&ahead, walk, &work->table);
         int64_t offset = work->base_offset + view.offset_delta;
         if (view.key_size < 0 || offset < work->min_offset) continue;
-        Hash hash = sip_hash(work->table.sip_key, view.key, (size_t)view.key_size);
         uint8_t *slot = table_find(&work->table, hash);
         bool is_free = slot && !little_endian(slot + 16, 8);
         if (!slot || (is_free && work->used >= work->max_used)) return walk->index - 1;
@@ -134,13 +172,12 @@ static int32_t compact_add(Walk *walk, Compaction *work)
     return walk->record_count;
 }
 
-static bool compact_keeps(const Compaction *work, const RecordView *view)
+static bool compact_keeps(const Compaction *work, const RecordView *view, Hash hash)
 {
     int64_t offset = work->base_offset + view->offset_delta;
     if (offset >= work->end_offset) return true;
     if (view->key_size < 0 || (view->value_size < 0 && work->drop_tombstones)) return false;
-    const uint8_t *slot =
-        table_find(&work->table, sip_hash(work->table.sip_key, view->key, (size_t)view->key_size));
+    const uint8_t *slot = table_find(&work->table, hash);
     return !slot || (int64_t)(little_endian(slot + 16, 8) - 1) <= offset; /* a free slot holds 0: -1 */
 }
 
@@ -159,13 +196,15 @@ static void compact_filter(Walk *walk, Compaction *work, const uint8_t *section)
 {
     const uint8_t *record = section;
     RecordView view;
+    Lookahead ahead = ahead_begin(walk, &work->table);
     for (; walk_next(walk, &view); record = walk->cursor.at) {
+        Hash hash = ahead_hash(&ahead, walk, &work->table);
         int64_t timestamp;
         if (!add_timestamp(work->base_timestamp, view.timestamp_delta, &timestamp)) {
             walk->error = "its timestamp does not fit in 64 bits";
             return;
         }
-        if (!compact_keeps(work, &view)) {
+        if (!compact_keeps(work, &view, hash)) {
             if (!work->is_changed && !compact_put(work, section, (size_t)(record - section))) return;
             work->is_changed = true;
             continue;

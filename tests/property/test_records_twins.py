@@ -355,3 +355,26 @@ def test_compaction_leaves_the_latest_record_of_each_key(
     ]
     later = [it for it in expected if not (is_late and it.value is None and it.offset in whole)]
     assert [row[2] for rows in second for row in rows] == [it.offset for it in later]
+
+
+@given(st.lists(_few_keys, min_size=15, max_size=60), st.integers(1, 8), st.integers(0, 60), st.integers(0, 60))
+def test_compaction_of_long_sections_is_equal(
+    keys: list[bytes | None], max_keys: int, skipped: int, mapped: int
+) -> None:
+    """The C twin looks some records ahead of the one whose turn it is."""
+    builder = PythonBatchBuilder()
+    for number, key in enumerate(keys):
+        builder.append(1000 + number, key, None if number % 7 == 6 else b"v" * number)
+    data = memoryview(builder.build())[records.HEADER_BYTES :]
+    count, last = len(keys), len(keys) - 1
+    tables: list[bytearray] = []
+
+    def compacted() -> Any:
+        tables.append(bytearray(24 * 10))
+        added = backend.current.add_keys(tables[-1], SIP_KEY, data, count, last, 5, 5 + skipped, 0, max_keys)
+        left = backend.current.filter_records(
+            tables[-1], SIP_KEY, data, count, last, 5, 1000, 5 + mapped, True, None, False
+        )
+        return added, left, bytes(tables[-1])
+
+    assert not isinstance(on_both(compacted), type)
