@@ -1,7 +1,6 @@
 """What compaction leaves of each batch: Kafka's rules (`Cleaner.cleanInto`) over `kraftlog.proto.records.compaction`."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from kraftlog.logstore.cleaning.transactions import CleanedTransactions
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerEntry
@@ -9,19 +8,21 @@ from kraftlog.proto.records import BatchHeader, ControlType, decode_batch, read_
 from kraftlog.proto.records.compaction import OffsetMap, clean_batch, emptied, with_delete_horizon
 from kraftlog.proto.seams import Buffer
 
+LastBatches = Mapping[int, int | None]
+"""By producer id, the last offset of the batch by which a restarted node knows the producer's last sequence and epoch.
 
-@dataclass(frozen=True, slots=True)
-class LastBatch:
-    """Of one producer: by this batch a restarted node knows its last sequence and epoch."""
-
-    last_offset: int | None
-    """None: the producer has written only markers since its epoch began."""
-    producer_epoch: int
+None: any of its batches may be that one, so all of them are kept.
+"""
 
 
-def last_batches(entries: Iterable[ProducerEntry]) -> dict[int, LastBatch]:
+def last_batches(entries: Iterable[ProducerEntry], end_offset: int) -> LastBatches:
+    """Of each producer, the last batch below `end_offset`, where compaction ends.
+
+    Not the last one of all: what is not committed may be cut off again (Kafka forgets the producer then). If none of those
+    that are remembered lies below, it is not known which one is the last there.
+    """
     return {
-        entry.producer_id: LastBatch(entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+        entry.producer_id: max((b.last_offset for b in entry.batches if b.last_offset < end_offset), default=None)
         for entry in entries
     }
 
@@ -40,7 +41,7 @@ class BatchCleaner:
         self,
         offset_map: OffsetMap,
         aborted: Iterable[AbortedTransaction],
-        producers: Mapping[int, LastBatch],
+        producers: LastBatches,
         *,
         now_ms: int,
         delete_retention_ms: int,
@@ -94,9 +95,4 @@ class BatchCleaner:
         return batch, aborted
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        last = self._producers.get(header.producer_id)
-        if last is None:
-            return False
-        if last.last_offset is None:
-            return header.is_control and header.producer_epoch == last.producer_epoch
-        return header.last_offset == last.last_offset
+        return self._producers.get(header.producer_id, -1) in (None, header.last_offset)

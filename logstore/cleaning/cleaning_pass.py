@@ -52,7 +52,7 @@ class CleaningPass:
         map. `sip_key`: 16 random bytes."""
         self.log = log
         self._dirtiness = dirtiness
-        self._producers = last_batches(log.producers.entries.values())
+        self._producers = last_batches(log.producers.entries.values(), dirtiness.segments[-1][1])
         self._now_ms = now_ms
         self._map_bytes = map_bytes
         self._sip_key = sip_key

@@ -99,8 +99,8 @@ class CleanerMachine(RuleBasedStateMachine):
         self.fs = SimFileSystem()
         self.model = Model()
         self.now_ms = START_MS
-        self.stable = 0
-        """The highest stable offset that a pass was told of: no truncation goes below."""
+        self.high_watermark = 0
+        """As the last pass was told: no truncation goes below."""
         self.number = 0
         format_log_dir(PATH, self.fs, cluster_id="c", node_id=1, directory_id="d")
         self.log_dir = self.open_log_dir()
@@ -210,7 +210,7 @@ class CleanerMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
         """As a deposed leader does, never below what was committed."""
-        low = max(self.stable, self.log.log_start_offset)
+        low = max(self.high_watermark, self.log.log_start_offset)
         self.log.truncate_to(low + int(share * (self.log.log_end_offset - low)))
         self.forget_from(self.log.log_end_offset)
 
@@ -236,15 +236,20 @@ class CleanerMachine(RuleBasedStateMachine):
     def delete_records(self, share: float) -> None:
         low = self.log.log_start_offset
         start = low + int(share * (self.log.last_stable_offset(self.log.log_end_offset) - low))
+        self.high_watermark = max(self.high_watermark, start)
         self.log_dir.record_log_starts({self.log: start})
         self.log.advance_log_start_offset(start)
 
     # Compaction.
 
-    @rule(keys_in_map=st.sampled_from([1, 2, 3, 1000]), steps=st.sampled_from([1, 2, 3, 5, 1000]))
-    def compact(self, keys_in_map: int, steps: int) -> None:
-        """A pass, perhaps given up after some steps."""
-        self.run_compaction(keys_in_map, steps=steps)
+    @rule(
+        keys_in_map=st.sampled_from([1, 2, 3, 1000]),
+        steps=st.sampled_from([1, 2, 3, 5, 1000]),
+        committed=st.sampled_from([0.3, 0.7, 1]),
+    )
+    def compact(self, keys_in_map: int, steps: int, committed: float) -> None:
+        """A pass, perhaps given up after some steps; that share of what was not committed is."""
+        self.run_compaction(keys_in_map, steps=steps, committed=committed)
 
     @rule(
         keys_in_map=st.sampled_from([2, 1000]),
@@ -265,10 +270,12 @@ class CleanerMachine(RuleBasedStateMachine):
 
         self.run_compaction(keys_in_map, before_step)
 
-    def run_compaction(self, keys_in_map: int, before_step: Any = None, steps: int = 1000) -> bool:
+    def run_compaction(
+        self, keys_in_map: int, before_step: Any = None, *, steps: int = 1000, committed: float = 1
+    ) -> bool:
         log, model = self.log, self.model
-        stable = log.last_stable_offset(log.log_end_offset)
-        self.stable = max(self.stable, stable)
+        self.high_watermark += int(committed * (log.log_end_offset - self.high_watermark))
+        stable = self.stable_offset(self.high_watermark)
         cleaning = begin_compaction(
             self.log_dir,
             log,
@@ -305,6 +312,14 @@ class CleanerMachine(RuleBasedStateMachine):
         if result is Step.DONE:
             self.check_that_it_helped(cleaning.end_offset)
         return result is Step.DONE
+
+    def stable_offset(self, high_watermark: int) -> int:
+        """Below it everything is committed and decided."""
+        transactions = [w.transaction for w in self.model.records.values() if w.transaction is not None]
+        unstable = [
+            t.first_offset for t in transactions if t.marker_offset is None or t.marker_offset >= high_watermark
+        ]
+        return max(self.log.log_start_offset, min([high_watermark, *unstable]))
 
     def check_that_it_helped(self, end_offset: int) -> None:
         keys: dict[bytes | None, int] = {}

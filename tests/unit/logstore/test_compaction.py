@@ -329,6 +329,27 @@ class TestProducers:
         assert [header.base_offset for header, _ in batches(log)] == [1, 2]
 
 
+    @pytest.mark.parametrize("uncommitted", [1, 5, 6])
+    def test_its_last_committed_batch_stays_though_it_has_written_more(self, uncommitted: int) -> None:
+        """What is not committed may be cut off again, and only five batches are remembered."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(COMPACT, fs)
+        for sequence in range(3):
+            put(log, ("a", "x"), producer_id=7, producer_epoch=0, base_sequence=sequence)
+        put(log, ("a", "y"))
+        log.roll()
+        committed = log.log_end_offset
+        for number in range(uncommitted):
+            put(log, ("a", "x"), producer_id=7, producer_epoch=0, base_sequence=3 + number)
+        assert compact(log_dir, log, stable_offset=committed)
+        log.truncate_to(committed)
+        for name in names(fs):
+            if name.endswith(".snapshot"):
+                fs.unlink(f"{DIRECTORY}/{name}")
+        entry = reopen(fs, COMPACT).producers.entries[7]
+        assert (entry.producer_epoch, entry.last_sequence) == (0, 2)
+
+
 class TestWhatIsCompacted:
     def look(
         self, log: Log, *, cleaned_to: int = 0, stable: int | None = None, now_ms: int = NOW_MS
