@@ -1,5 +1,4 @@
-"""`make bench`: kraftlog beside Apache Kafka on this machine, in one run, as one table of rates and ratios; then the log
-store beside bare system calls (`bench_logstore`).
+"""`make bench`: kraftlog beside Apache Kafka on this machine, in one run, as one table of rates and ratios.
 
     python benchmarks/run.py [--quick] [--runs 3] [--skip-spark] [--output benchmarks/RESULTS.md]
 
@@ -24,15 +23,13 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import bench_logstore
 from peers.kafka import Kafka, peer, peers_home
 
 from kraftlog import Admin, NewTopic, Producer
-from kraftlog.proto import malloc
 from kraftlog.testing.processes import NodeProcess
 
 HERE = Path(__file__).parent
-OWN_TABLES = {"Log compaction": "bench_cleaner.py"}
+OWN_TABLES = {"Log store": "bench_logstore.py", "Log compaction": "bench_cleaner.py"}
 """What is measured beside something other than Kafka: heading and program, which prints a table and takes `--quick`."""
 
 SPARK_CONNECTOR = "4.2.0"  # the newest on Maven Central; it runs on PySpark 4.3
@@ -285,13 +282,6 @@ def main() -> None:
                     emit(row(case.title, *spark_rates(bench, case, kraftlog, kafka, runs), size))
             ours, peers = resident_mib(kraftlog.pid), resident_mib(kafka.pid)
         kafka_start = kafka_start_to_first_ack()
-    emit("")
-    malloc.tune()  # as a node does
-    for line in bench_logstore.HEAD:
-        emit(line)
-    sizes = bench_logstore.Sizes(rounds=1, ack_seconds=1.0) if options.quick else bench_logstore.Sizes()
-    for figure in bench_logstore.run(list(bench_logstore.PARTS), sizes, Path(tempfile.gettempdir())):
-        emit(figure.row)
     emit("")
     emit(f"Memory of the node after the run: kraftlog {ours:,.0f} MiB, Kafka {peers:,.0f} MiB ({ours / peers:.2f}).")
     emit(

@@ -16,6 +16,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from kraftlog.logstore import FileSystem, RealFileSystem, format_log_dir
+from kraftlog.logstore.observer import SILENT, LogObserver
 from kraftlog.proto import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc, group_pb2_grpc, hotpath
 from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
 from kraftlog.proto.seams import BlockingExecutor, Channel, Clock, Handlers, Network, Server, Stream
@@ -153,6 +154,7 @@ def make_node(
     fs: FileSystem | None = None,
     network: Network | None = None,
     clock: Clock | None = None,
+    log_observer: LogObserver = SILENT,
 ) -> Node:
     pairs = {
         "node.id": "1",
@@ -169,17 +171,22 @@ def make_node(
         fs=fs or RealFileSystem(),
         network=network or GrpcNetwork(),
         executor=executor,
+        log_observer=log_observer,
     )
 
 
 @contextlib.asynccontextmanager
 async def running_node(
-    path: Path, more: Mapping[str, str] | None = None, fs: FileSystem | None = None, clock: Clock | None = None
+    path: Path,
+    more: Mapping[str, str] | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+    log_observer: LogObserver = SILENT,
 ) -> AsyncIterator[Node]:
     """A node on `path`, which is formatted unless it is already; stopped in order at the end."""
     format_directory(path, fs=fs)
     executor = ThreadExecutor(2)
-    node = make_node(path, executor, more, fs, clock=clock)
+    node = make_node(path, executor, more, fs, clock=clock, log_observer=log_observer)
     try:
         await node.start()
         yield node

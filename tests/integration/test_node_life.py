@@ -6,14 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from kraftlog.logstore import Log
+from kraftlog.logstore.observer import SilentObserver
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
+from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
 from kraftlog.proto.seams import CallContext, Handlers, Payload
 from kraftlog.server.properties import format_properties
 from kraftlog.server.seams import ThreadExecutor
@@ -55,6 +58,28 @@ async def test_idle_records_expire_and_stay_gone(tmp_path: Path) -> None:
     async with running_node(tmp_path / "data") as node, client_of(node) as client:
         answer = await client.call("Broker/ListOffsets", earliest, broker_pb2.ListOffsetsResponse)
         assert answer.partitions[0].offset >= 1
+
+
+async def test_an_observer_hears_what_the_log_store_does(tmp_path: Path) -> None:
+    """Appends and flushes of users' topics and of the node's own, in whatever thread they happen."""
+    heard: list[tuple[str, str, int]] = []
+
+    class Listener(SilentObserver):
+        def seconds(self) -> float:
+            return time.monotonic()
+
+        def on_append(self, topic: str, partition: int, batches: int, records: int, size_bytes: int) -> None:
+            heard.append(("append", topic, records))
+
+        def on_flush(self, topic: str, partition: int, seconds: float, records: int) -> None:
+            assert seconds > 0
+            heard.append(("flush", topic, records))
+
+    async with running_node(tmp_path / "data", log_observer=Listener()) as node, client_of(node) as client:
+        await client.create_topic("orders")
+        await client.produce(produce_request("orders", batch(b"a", b"b", b"c")))
+    assert [call for call in heard if call[1] == "orders"] == [("append", "orders", 3), ("flush", "orders", 3)]
+    assert any(call[1] == CLUSTER_METADATA_TOPIC for call in heard)
 
 
 async def test_a_second_start_finds_everything(tmp_path: Path) -> None:
