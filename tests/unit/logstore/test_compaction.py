@@ -328,7 +328,6 @@ class TestProducers:
         assert compact(log_dir, log)
         assert [header.base_offset for header, _ in batches(log)] == [1, 2]
 
-
     @pytest.mark.parametrize("uncommitted", [1, 5, 6])
     def test_its_last_committed_batch_stays_though_it_has_written_more(self, uncommitted: int) -> None:
         """What is not committed may be cut off again, and only five batches are remembered."""
