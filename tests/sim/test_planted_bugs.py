@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from kraftlog.logstore import Log, LogDir
+from kraftlog.logstore.cleaning.batch_cleaner import BatchCleaner
 from kraftlog.logstore.producer_state import ProducerStateManager
+from kraftlog.logstore.segment import Segment
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
+from kraftlog.proto.records import BatchHeader
+from kraftlog.proto.seams import Buffer
 from kraftlog.replication.flusher import Flusher
 from kraftlog.server.coordinator_log import ReplicaCoordinatorLog
 from kraftlog.testing import filesystem
@@ -19,6 +23,7 @@ from kraftlog.testing.sim import SimulationConfig, SimulationResult, simulate
 from kraftlog.testing.sim.simulation import TOPIC
 
 SEEDS = range(1, 13)
+COMPACTED_SEEDS = range(6, 13)  # the first of which has a compacted topic
 
 
 def _convicted(seeds: range, *, checks_node: bool = False) -> SimulationResult:
@@ -114,6 +119,33 @@ def test_a_leader_that_does_not_look_at_sequences_is_caught(monkeypatch: pytest.
     result = _convicted(SEEDS)
     assert result.violation is not None
     assert result.violation.rule == "I-03"
+
+
+def test_compaction_that_drops_a_last_value_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule I-01: keys of which the latest record goes too; or LIVENESS, if it was the last of the log."""
+    original = BatchCleaner._clean_data
+
+    def clean(self: BatchCleaner, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        return None if header.base_offset % 20 == 7 else original(self, header, batch)
+
+    monkeypatch.setattr(BatchCleaner, "_clean_data", clean)
+    result = _convicted(COMPACTED_SEEDS)
+    assert result.violation is not None
+    assert result.violation.rule in {"I-01", "LIVENESS"}
+
+
+def test_compaction_that_does_not_sync_what_it_writes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules ACK, I-06 or START: a compacted segment counts before it is on disk."""
+    original = Segment.sync
+
+    def sync(self: Segment) -> None:
+        if not self.path(".log").endswith(".cleaned"):
+            original(self)
+
+    monkeypatch.setattr(Segment, "sync", sync)
+    result = _convicted(COMPACTED_SEEDS)
+    assert result.violation is not None
+    assert result.violation.rule in {"ACK", "I-06", "START", "LOG"}
 
 
 def test_a_disk_that_lies_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,17 @@ I-04  per producer and partition, the order of sending is the order of offsets
 I-05  what one reader is given is ascending and leaves nothing out
 I-07  high watermark, log start and committed group offsets never go back, as clients see it
 FAIL  with outages far below the delivery time-out, no record fails
+With a compacted topic a record may be missing once another one of its key is stored at a higher offset (I-01), and a
+reader may pass over offsets, but not over a record that is still there at the end (I-05).
+
 I-09  a topic whose creation was acknowledged exists, one whose deletion was acknowledged does not
 
 Violations are recorded, not raised: they happen inside of the program under test, which might swallow them. The world
 looks at `violation` after every event.
 """
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 TopicPartition = tuple[str, int]
@@ -40,6 +44,7 @@ class SentRecord:
     """Place among the sends of this producer to this partition."""
     where: TopicPartition
     value: bytes
+    key: bytes | None = None
     offset: int | None = None
     failure: str = ""
 
@@ -54,12 +59,18 @@ class PartitionHistory:
     """One past the highest acknowledged offset."""
     high_watermark: int = 0
     log_start_offset: int = 0
+    passed: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Offsets [start, end) of a compacted topic that a reader was not given, and which reader."""
 
 
 class History:
     """The record of one run. See the module's docstring."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_compacted: bool = False) -> None:
+        self.is_compacted = is_compacted
+        """Whether superseded records may vanish."""
+        self.compacted_count = 0
+        """Known records that had vanished at the end."""
         self.violation: InvariantViolation | None = None
         self.sent: dict[bytes, SentRecord] = {}
         self.partitions: dict[TopicPartition, PartitionHistory] = {}
@@ -87,12 +98,12 @@ class History:
 
     # --- producers
 
-    def on_send(self, producer: str, where: TopicPartition, value: bytes) -> None:
+    def on_send(self, producer: str, where: TopicPartition, value: bytes, record_key: bytes | None = None) -> None:
         """`value` must not have been sent before."""
         key = (producer, where)
         sequence = self._send_counts.get(key, 0)
         self._send_counts[key] = sequence + 1
-        self.sent[value] = SentRecord(producer, sequence, where, value)
+        self.sent[value] = SentRecord(producer, sequence, where, value, record_key)
 
     def on_ack(self, value: bytes, where: TopicPartition, offset: int) -> None:
         """The producer was told that `value` is stored at `offset`."""
@@ -131,7 +142,9 @@ class History:
         """The reader was given one record."""
         self.read_count += 1
         expected = self._positions.get((reader, where))
-        if expected is not None and offset != expected:
+        if expected is not None and offset > expected and self.is_compacted:
+            self._pass_over(reader, where, expected, offset)
+        elif expected is not None and offset != expected:
             kind = "skipped" if offset > expected else "went back"
             self.violate("I-05", f"{reader} {kind}: got offset {offset} of {_name(where)} instead of {expected}")
         self._positions[reader, where] = offset + 1
@@ -158,7 +171,9 @@ class History:
     def on_group_read(self, group: str, where: TopicPartition, offset: int) -> None:
         """A member of the group was given a record: members may read again, but the group leaves nothing out."""
         end = self._group_ends.get((group, where), 0)
-        if offset > end:
+        if offset > end and self.is_compacted:
+            self._pass_over(f"group {group}", where, end, offset)
+        elif offset > end:
             self.violate("I-05", f"group {group} skipped from {end} to {offset} in {_name(where)}")
         self._group_ends[group, where] = max(end, offset + 1)
 
@@ -220,17 +235,41 @@ class History:
             else:
                 last[record.producer] = record.sequence
         values = {value for _, value in records}
+        latest = {self.sent[value].key: offset for offset, value in records if value in self.sent}
         for record in self.sent.values():
             if record.where == where and record.offset is not None and record.value not in values:
+                if self._is_superseded(record, record.offset, latest):
+                    continue
                 self.violate("I-01", f"{record.value[:40]!r} was acknowledged in {_name(where)} and is gone")
         for offset in sorted(history.values):
             if offset not in stored:
+                if self._is_superseded(self.sent.get(history.values[offset]), offset, latest):
+                    self.compacted_count += 1
+                    continue
                 self.violate("I-01", f"{_name(where)}@{offset} ({history.values[offset][:40]!r}) is gone")
                 return
+        self._check_passed(where, sorted(stored))
 
     def unanswered(self) -> list[SentRecord]:
         """Sends whose future is not done: after healing and flushing there are none."""
         return [record for record in self.sent.values() if record.offset is None and not record.failure]
+
+    def _is_superseded(self, record: SentRecord | None, offset: int, latest: Mapping[bytes | None, int]) -> bool:
+        """Whether compaction may have taken the record at `offset`. `latest`: where the last stored one of a key lies."""
+        return (
+            self.is_compacted and record is not None and record.key is not None and latest.get(record.key, -1) > offset
+        )
+
+    def _pass_over(self, reader: str, where: TopicPartition, start: int, end: int) -> None:
+        self.partition(where).passed.setdefault((start, end), reader)
+
+    def _check_passed(self, where: TopicPartition, stored: Sequence[int]) -> None:
+        for (start, end), reader in self.partition(where).passed.items():
+            following = bisect_left(stored, start)
+            if following < len(stored) and stored[following] < end:
+                self.violate(
+                    "I-05", f"{reader} skipped from {start} to {end} in {_name(where)}, over {stored[following]}"
+                )
 
     def _see(self, where: TopicPartition, offset: int, value: bytes, how: str) -> None:
         """`value` lies at `offset`."""

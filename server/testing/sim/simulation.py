@@ -73,6 +73,8 @@ class SimulationResult:
     acked: int
     failed: int
     read: int
+    compacted: int
+    """Acknowledged records that compaction had taken by the end."""
     faults: int
     counters: Counters
     lines: list[str]
@@ -81,7 +83,8 @@ class SimulationResult:
     def __str__(self) -> str:
         verdict = "ok" if self.violation is None else str(self.violation)
         return (
-            f"seed {self.seed}: {verdict} | {self.acked} acked, {self.failed} failed, {self.read} read | "
+            f"seed {self.seed}: {verdict} | {self.acked} acked, {self.failed} failed, {self.read} read, "
+            f"{self.compacted} compacted | "
             f"{self.faults} faults, {self.counters.power_losses} power losses ({self.counters.torn_operations} within an "
             f"operation), {self.counters.kills} kills, {self.counters.stops} stops | {self.events} events, "
             f"{self.virtual_seconds:.0f} virtual s in {self.cpu_seconds:.2f} s of CPU | trace {self.digest[:16]}"
@@ -111,6 +114,7 @@ def simulate(
         acked=run.world.history.acked_count,
         failed=run.world.history.failed_count,
         read=run.world.history.read_count,
+        compacted=run.world.history.compacted_count,
         faults=run.faults,
         counters=run.world.counters,
         lines=trace.lines,
@@ -132,6 +136,29 @@ class _Retention:
         return cls({"log.retention.check.interval.ms": str(interval_ms)}, {"segment.ms": "1500"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Compaction:
+    """How eagerly the node compacts `__consumer_offsets`, and the users' topic too, if that has keys only."""
+
+    is_on: bool
+    node_config: Mapping[str, str]
+    topic_configs: Mapping[str, str]
+
+    @classmethod
+    def draw(cls, randomness: random.Random) -> "_Compaction":
+        if randomness.random() < 0.6:
+            return cls(False, {}, {})
+        node_config = {
+            "log.cleaner.backoff.ms": str(randomness.choice((200, 2_000))),
+            "log.cleaner.threads": str(randomness.choice((1, 2))),
+            "log.cleaner.min.cleanable.ratio": randomness.choice(("0", "0.3")),
+            # So slow that a pass takes seconds: faults come in its midst.
+            "log.cleaner.io.max.bytes.per.second": randomness.choice(("20000", "1e9")),
+        }
+        topic_configs = {"cleanup.policy": "compact", "segment.bytes": randomness.choice(("8192", "16384"))}
+        return cls(True, node_config, topic_configs)
+
+
 class _Run:
     def __init__(self, seed: int, config: SimulationConfig, trace: Trace) -> None:
         self.config = config
@@ -140,6 +167,7 @@ class _Run:
         self.virtual_seconds = 0.0
         shape = self.seeds.stream("shape")
         retention = _Retention.draw(self.seeds.stream("retention"))
+        compaction = _Compaction.draw(self.seeds.stream("compaction"))
         self.world = World(
             self.seeds,
             trace,
@@ -147,15 +175,21 @@ class _Run:
                 **_node_config(shape),
                 **_open_files(self.seeds.stream("open files")),
                 **retention.node_config,
+                **compaction.node_config,
                 **config.node,
             },
             node_factory=config.node_factory,
             link_config=config.link,
             is_user_topic=lambda topic: topic == TOPIC,
             checks_node=config.checks_node,
+            is_compacted=compaction.is_on,
         )
         segment_bytes = shape.choice((8_192, 32_768, 1 << 20))
-        self._topic_configs = {"segment.bytes": str(segment_bytes), **retention.topic_configs}
+        self._topic_configs = {
+            "segment.bytes": str(segment_bytes),
+            **retention.topic_configs,
+            **compaction.topic_configs,
+        }
         self._producers = [
             ProducerClient(self.world, f"producer-{number}", TOPIC, config.partitions)
             for number in range(1, config.producers + 1)

@@ -111,7 +111,8 @@ class ProducerClient(Worker):
         self._count += 1
         size = self.random.choice((0, 10, 100, 1_000))
         value = f"{self.host}:{self._count}:".encode() + b"x" * size
-        key = f"key-{self.random.randrange(20)}".encode() if self.random.random() < 0.5 else None
+        has_key = self.world.history.is_compacted or self.random.random() < 0.5
+        key = f"key-{self.random.randrange(20)}".encode() if has_key else None
         partition = None if key is not None else self.random.randrange(self._partitions)
         try:
             future = await producer.send(self._topic, value, key=key, partition=partition)
@@ -121,7 +122,7 @@ class ProducerClient(Worker):
         history, where = self.world.history, (self._topic, future.partition)
         if key is not None and future.partition != partition_for_key(key, self._partitions):
             history.violate("KEY", f"{key!r} went to partition {future.partition}")
-        history.on_send(self.host, where, value)
+        history.on_send(self.host, where, value, key)
         future.add_done_callback(lambda done: self._answered(done, value))
 
     def _answered(self, future: SendFuture, value: bytes) -> None:

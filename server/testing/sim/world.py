@@ -103,13 +103,15 @@ class World:
         link_config: LinkConfig | None = None,
         is_user_topic: Callable[[str], bool],
         checks_node: bool = True,
+        is_compacted: bool = False,
     ) -> None:
+        """`is_compacted`: whether superseded records of the users' topics may vanish."""
         self._checks_node = checks_node
         self.seeds = seeds
         self.trace = trace
         self.loop = VirtualLoop(after_event=self._after_event)
         self.loop.set_exception_handler(self._on_loop_error)
-        self.history = History()
+        self.history = History(is_compacted=is_compacted)
         self.fs = SimFileSystem(on_power_loss=self._on_power_loss)
         self.durable = DurableLogs(self.fs, LOG_DIR)
         self.durable_offsets = DurableOffsets(self.fs, LOG_DIR)

@@ -35,6 +35,48 @@ def test_a_sound_history_passes() -> None:
     assert (history.acked_count, history.failed_count, history.read_count) == (3, 1, 4)
 
 
+def _compacted() -> History:
+    """Keys a, b, a, b at 0 to 3; a reader was given 0 and 3."""
+    history = History(is_compacted=True)
+    for number in range(4):
+        history.on_send("p1", A, b"v%d" % number, b"ab"[number % 2 : number % 2 + 1])
+        history.on_ack(b"v%d" % number, A, number)
+    history.on_position("r1", A, 0)
+    history.on_read("r1", A, 0, b"v0")
+    history.on_read("r1", A, 3, b"v3")
+    history.on_group_read("g", A, 0)
+    return history
+
+
+def test_superseded_records_of_a_compacted_topic_may_vanish() -> None:
+    history = _compacted()
+    history.partition(A).passed.clear()
+    history.on_position("r1", A, 0)
+    history.on_read("r1", A, 2, b"v2")
+    history.on_read("r1", A, 3, b"v3")
+    history.check_log(A, [(2, b"v2"), (3, b"v3")])
+    assert (history.violation, history.compacted_count) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("stored", "rule"), [([3], "I-01"), ([2], "I-01"), ([0, 1, 3], "I-01"), ([2, 3], "I-05"), ([0, 1, 2, 3], "I-05")]
+)
+def test_the_last_value_of_a_key_stays_and_no_reader_passes_over_what_is_there(stored: list[int], rule: str) -> None:
+    history = _compacted()
+    history.check_log(A, [(number, b"v%d" % number) for number in stored])
+    assert history.violation is not None
+    assert history.violation.rule == rule
+
+
+def test_a_group_may_not_pass_over_what_is_there() -> None:
+    history = _compacted()
+    history.partition(A).passed.clear()
+    history.on_group_read("g", A, 3)
+    history.check_log(A, [(2, b"v2"), (3, b"v3")])
+    assert history.violation is not None
+    assert "group g skipped from 1 to 3" in history.violation.detail
+
+
 @pytest.mark.parametrize(
     ("rule", "event"),
     [
