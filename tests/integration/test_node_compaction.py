@@ -1,16 +1,19 @@
-"""`__consumer_offsets` on a real node: compaction leaves what the coordinator needs, and nothing of what it forgot."""
+"""Compaction in a real node: what it leaves for producers, readers and the group coordinator that start anew."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from kraftlog import AsyncConsumer, TopicPartition
 from kraftlog.logstore import Log
-from kraftlog.proto import admin_pb2, group_pb2
-from kraftlog.proto.records import Record, decode_records, iter_headers
+from kraftlog.proto import admin_pb2, group_pb2, hotpath
+from kraftlog.proto.records import BatchBuilder, Record, decode_records, iter_headers
+from kraftlog.sdk.ranges import RangeReader
 from kraftlog.server.coordinator.records import GroupMetadataKey, OffsetCommitKey, decode_key
 from kraftlog.server.node import Node
 from kraftlog.server.seams import SystemClock
-from tests.integration.node_harness import RawClient, client_of, running_node
+from tests.integration.node_harness import RawClient, client_of, produce_request, running_node
 
 CONFIG = {
     "offsets.topic.num.partitions": "1",
@@ -37,8 +40,8 @@ class MovableClock(SystemClock):
         return super().wall_ms() + self.ahead_ms
 
 
-def log_of(node: Node) -> Log:
-    log = node.partitions[KEY].log
+def log_of(node: Node, key: tuple[str, int] = KEY) -> Log:
+    log = node.partitions[key].log
     assert isinstance(log, Log)
     return log
 
@@ -127,3 +130,63 @@ async def test_commits_are_compacted_and_what_was_forgotten_leaves_the_log(tmp_p
             assert sorted(each.group_id for each in listed.groups) == sorted(groups)
             await commit(client, "billing", "orders", 0, 10_000)
             expected["billing"]["orders", 0] = (10_000, "at 10000")
+
+
+def write(producer_id: int, sequence: int, padding: bytes = b"") -> hotpath.ProduceRequest:
+    """One record of the only key."""
+    builder = BatchBuilder()
+    builder.append(SystemClock().wall_ms(), b"key", b"%d" % sequence + padding)
+    return produce_request("orders", builder.build(producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
+
+
+async def test_empty_batches_keep_sequences_and_hold_up_no_reader(tmp_path: Path) -> None:
+    """C03: the batches of 20 producers are superseded by another one's. The last of each stays, without its record: after
+    a restart its repetition is answered with the old offset and the producer goes on. Readers get over answers with
+    nothing else in them."""
+    config = {"log.cleaner.backoff.ms": "10"}
+    async with running_node(tmp_path, config) as node, client_of(node) as client:
+        await client.create_topic(
+            "orders", cleanup_policy="compact", segment_bytes="200", min_cleanable_dirty_ratio="0"
+        )
+        for sequence in range(5):
+            assert (await client.produce(write(0, sequence))).base_offset == sequence
+        for producer_id in range(1, 20):
+            await client.produce(write(producer_id, 0))
+        for sequence in range(2):  # a batch fills a segment more than by half: the last one is in the growing segment
+            await client.produce(write(20, sequence, padding=b"-" * 100))
+        log, deadline = log_of(node, ("orders", 0)), time.monotonic() + TIMEOUT_S
+        while len(decode_records(batches_of(log))) > 2:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+        empty = {header.producer_id: header for _, header in iter_headers(batches_of(log)) if not header.record_count}
+        assert {number: empty[number].last_offset for number in range(20)} == {0: 4, **{n: n + 4 for n in range(1, 20)}}
+    async with running_node(tmp_path, {"log.cleaner.enable": "false"}) as node, client_of(node) as client:
+        for producer_id, offset in ((0, 4), (7, 11)):
+            last = 4 if producer_id == 0 else 0
+            assert (await client.produce(write(producer_id, last))).base_offset == offset
+            assert (await client.produce(write(producer_id, last + 1))).error_code == 0
+        log = log_of(node, ("orders", 0))
+        left = [record.offset for record in decode_records(batches_of(log))]
+        assert left == [24, 25, 26, 27], "the two of the last producer, and two that were accepted after the restart"
+        tp = TopicPartition("orders", 0)
+        for fetch_bytes in (1, 150, 1 << 20):
+            options = {"bootstrap_servers": node.address, "max_partition_fetch_bytes": fetch_bytes}
+            async with AsyncConsumer(auto_offset_reset="earliest", **options) as consumer:  # type: ignore[arg-type]
+                consumer.assign([tp])
+                for as_arrow in (False, True):
+                    consumer.seek(tp, 0)
+                    found: list[int] = []
+                    async with asyncio.timeout(TIMEOUT_S):
+                        while await consumer.position(tp) < log.log_end_offset:
+                            if as_arrow:
+                                found += (await consumer.poll_arrow(200)).column("offset").to_pylist()
+                            else:
+                                found += [record.offset for record in (await consumer.poll(200)).get(tp, ())]
+                    assert found == left
+            assert await asyncio.to_thread(read_range, options, 0, log.log_end_offset) == left
+            assert await asyncio.to_thread(read_range, options, 3, 20) == []
+
+
+def read_range(options: Mapping[str, object], start: int, end: int) -> list[int]:
+    with RangeReader(options, columns=["offset"]) as reader:
+        return [offset for batch in reader.read([("orders", 0, start, end)]) for offset in batch["offset"].to_pylist()]
