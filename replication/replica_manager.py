@@ -33,7 +33,7 @@ logger = logging.getLogger("kraftlog.replication")
 
 MAKERS = 4  # pieces of work that make logs at the same time: each waits for the disk, which serves them together
 NEVER_MS = 1 << 62  # Kafka's default of flush.ms is Long.MAX_VALUE: the operating system decides
-DISK_FULL_RETRY_MS = 1_000  # between attempts to flush while the disk is full
+DISK_FULL_RETRY_MS = 1_000  # between attempts to flush, or to make a log, while the disk is full
 
 Listener = Callable[[TopicPartition], None]
 LeadershipListener = Callable[[Partition], None]
@@ -79,7 +79,11 @@ class ReplicaManager:
         self._flushers: dict[TopicPartition, Flusher] = {}
         self._flush_timers: dict[TopicPartition, TimerEntry] = {}
         self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
-        self._updates: deque[tuple[MetadataDelta, MetadataImage]] = deque()
+        self._updates: deque[tuple[MetadataDelta | None, MetadataImage]] = deque()
+        """What to apply; no delta: `_postponed` is due."""
+        self._postponed: set[TopicPartition] = set()
+        """Partitions whose logs the full disk had no room for."""
+        self._will_retry = False
         self._applying: asyncio.Task[None] | None = None
         self._published_offset = -1
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -122,7 +126,11 @@ class ReplicaManager:
             while self._updates:
                 delta, image = self._updates.popleft()
                 try:
-                    await self._apply(delta, image)
+                    if delta is None:
+                        image = self.image
+                        await self._make_postponed(image)
+                    else:
+                        await self._apply(delta, image)
                 except StorageError as error:
                     self.fail(error)
                 self.image = image
@@ -149,6 +157,14 @@ class ReplicaManager:
             for topic in (*delta.created_topics, *delta.changed_topics)
             for partition in delta.changed_partitions(topic)
         ]
+        await self._take_partitions(changes, image)
+        for (resource, name), _ in delta.changed_configs.items():
+            if resource == RESOURCE_TOPIC and name in image.topics:
+                self._reconfigure(image.topics[name], image)
+
+    async def _take_partitions(
+        self, changes: Sequence[tuple[TopicImage, PartitionImage]], image: MetadataImage
+    ) -> None:
         missing = [
             (topic, partition.partition)
             for topic, partition in changes
@@ -157,9 +173,23 @@ class ReplicaManager:
         await self._make_partitions(missing, image)
         for topic, partition in changes:
             self._take_role(topic, partition)
-        for (resource, name), _ in delta.changed_configs.items():
-            if resource == RESOURCE_TOPIC and name in image.topics:
-                self._reconfigure(image.topics[name], image)
+
+    async def _make_postponed(self, image: MetadataImage) -> None:
+        """Try again to make what the full disk had no room for."""
+        postponed, self._postponed = sorted(self._postponed), set()
+        changes = [
+            (image.topics[name], partition)
+            for name, number in postponed
+            if (partition := image.partition(name, number)) is not None
+        ]
+        await self._take_partitions(changes, image)
+
+    def _retry_postponed(self) -> None:
+        self._will_retry = False
+        if not self._is_stopped and self.failure is None:
+            self._updates.append((None, self.image))
+            if self._applying is None:
+                self._applying = asyncio.get_running_loop().create_task(self._apply_updates())
 
     async def _make_partitions(self, missing: Sequence[tuple[TopicImage, int]], image: MetadataImage) -> None:
         """Open or create the logs in the executor, then put the partitions in place."""
@@ -169,11 +199,24 @@ class ReplicaManager:
         shares = [wanted[start::MAKERS] for start in range(min(MAKERS, len(wanted)))]
         made = await asyncio.gather(*(self._executor.run(partial(self._make_logs, share)) for share in shares))
         for (topic, number, _), log in zip(chain(*shares), chain(*made), strict=True):
-            self._add(topic, number, log)
+            if log is None:
+                self._postponed.add((topic.name, number))
+            else:
+                self._add(topic, number, log)
+        if self._postponed and not self._will_retry:
+            self._will_retry = True
+            self.timers.add(self.clock.monotonic_ms() + DISK_FULL_RETRY_MS, lambda _now: self._retry_postponed())
 
-    def _make_logs(self, wanted: Sequence[tuple[TopicImage, int, LogConfig]]) -> list[Log]:
-        """Runs in the executor, for different logs at the same time."""
-        return [self._make_log(topic, number, config) for topic, number, config in wanted]
+    def _make_logs(self, wanted: Sequence[tuple[TopicImage, int, LogConfig]]) -> list[Log | None]:
+        """Runs in the executor, for different logs at the same time. None: the disk has no room for it."""
+        made: list[Log | None] = []
+        for topic, number, config in wanted:
+            try:
+                made.append(self._make_log(topic, number, config))
+            except DiskFullError as error:
+                logger.warning("%s-%d has to wait: %s", topic.name, number, error)
+                made.append(None)
+        return made
 
     def _make_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
         """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced."""

@@ -312,6 +312,33 @@ async def test_a_disk_that_cannot_be_read_or_written_takes_every_partition_offli
         assert answer.partitions[0].offset == 1
 
 
+async def test_a_full_disk_refuses_records_serves_reads_and_takes_records_again() -> None:
+    """ENOSPC is an answer, also where only a state file has no room: nothing goes offline, the same request works later."""
+    fs = SimFileSystem()
+    async with running_node(Path("/data"), fs=fs) as node, client_of(node) as client:
+        await client.create_topic("orders")
+        assert (await client.produce(produce_request("orders", batch(b"a")))).error_code == 0
+        fs.capacity_bytes = 0
+        large = produce_request("orders", batch(bytes(100_000)))
+        for acks in (-1, 1):
+            refused = await client.produce(produce_request("orders", batch(bytes(100_000)), acks=acks))
+            assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "disk full; free space" in refused.error_message
+        assert (await client.create_topic("others")).error_code == 0, "there is room for that in the metadata log"
+        assert ("others", 0) not in node.partitions
+        request = hotpath.FetchRequest(partitions=[position("orders")], max_wait_ms=10, max_bytes=1000)
+        [chunk] = (await client.fetch(request)).partitions
+        assert (chunk.error_code, values_of(chunk)) == (0, [b"a"])
+        fs.capacity_bytes = None
+        taken = await client.produce(large)
+        assert (taken.error_code, taken.base_offset) == (0, 1)
+        assert node.partitions["orders", 0].failure is None
+        others = produce_request("others", batch(b"b"))
+        while (await client.produce(others)).error_code:  # it is made a second later
+            assert node.partitions["orders", 0].failure is None
+    assert ".kafka_cleanshutdown" in fs.listdir("/data")
+
+
 async def test_streams_that_end_leave_nothing_behind(tmp_path: Path) -> None:
     """Clients that come and go, in order or not: no subscription, no waiting request and no task stays."""
     async with running_node(tmp_path / "data") as node:
