@@ -43,6 +43,7 @@ _BY_ERROR: dict[ErrorCode, ExitCode] = {
     ErrorCode.GROUP_ID_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.RESOURCE_NOT_FOUND: ExitCode.NOT_FOUND,
     ErrorCode.LOG_DIR_NOT_FOUND: ExitCode.NOT_FOUND,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: ExitCode.NOT_FOUND,
     ErrorCode.TOPIC_ALREADY_EXISTS: ExitCode.CONFLICT,
     ErrorCode.NON_EMPTY_GROUP: ExitCode.CONFLICT,
     ErrorCode.DUPLICATE_RESOURCE: ExitCode.CONFLICT,

@@ -166,6 +166,19 @@ def test_records_are_deleted_up_to_an_offset(cli: Cli, topic: str) -> None:
     assert [each["start_offset"] for each in cli.json("topic", "describe", topic)[0]["partitions"]] == [0, 3, 0]
 
 
+def test_log_dirs_show_what_a_topic_takes(cli: Cli, topic: str) -> None:
+    cli.ok("produce", topic, "--partition", "1", stdin=b"a\nb\n")
+    [log_dir] = cli.json("broker", "log-dirs", topic)
+    assert [(each["partition"], each["log_end_offset"]) for each in log_dir["logs"]] == [(0, 0), (1, 2), (2, 0)]
+    assert log_dir["logs"][1]["size_bytes"] > log_dir["logs"][0]["size_bytes"] == 0
+    assert (log_dir["node_id"], log_dir["error"]) == (1, "")
+    first, columns, *rows = cli.ok("broker", "log-dirs", topic, "--node", "1").splitlines()
+    assert first.startswith(f"node 1, {log_dir['path']}: online, ")
+    assert (columns.split()[0], len(rows)) == ("topic", 3)
+    assert cli.json("broker", "log-dirs", "there-is-no-such-topic")[0]["logs"] == []
+    cli.fails(4, "no node 9 lives", "broker", "log-dirs", "--node", "9")
+
+
 def test_topics_are_created_listed_described_and_deleted(cli: Cli) -> None:
     made = cli.json("topic", "create", "one", "two", "-p", "2", "-c", "retention.ms=1000")
     assert [(each["name"], each["num_partitions"]) for each in made] == [("one", 2), ("two", 2)]

@@ -153,7 +153,7 @@ def test_ranges_of_a_compacted_topic_hold_what_is_left_in_them(node: Cluster, ad
     chooser = random.Random(seed)
     gap = next(number for number in range(len(left) - 1) if left[number + 1] - left[number] > 2)
     ranges = [(0, end + 1), (left[gap] + 1, left[gap + 1]), (left[gap], left[gap] + 2)]
-    ranges += [tuple(sorted(chooser.sample(range(end + 2), 2))) for _ in range(12)]
+    ranges += [tuple(sorted(chooser.sample(range(end + 2), 2))) for _ in range(6)]
     with RangeReader({"bootstrap_servers": servers}, columns=["offset"]) as reader:
         for start, stop in ranges:
             batches = reader.read([(tp.topic, tp.partition, start, stop)])

@@ -5,6 +5,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from kraftlog import AsyncConsumer, TopicPartition
 from kraftlog.logstore import Log
 from kraftlog.proto import admin_pb2, group_pb2, hotpath
@@ -14,6 +16,8 @@ from kraftlog.server.coordinator.records import GroupMetadataKey, OffsetCommitKe
 from kraftlog.server.node import Node
 from kraftlog.server.seams import SystemClock
 from tests.integration.node_harness import RawClient, client_of, produce_request, running_node
+
+pytestmark = pytest.mark.slow
 
 CONFIG = {
     "offsets.topic.num.partitions": "1",
