@@ -1,7 +1,6 @@
 """The reading half of a log: batches by offset, records by time, epochs' ends, aborted transactions."""
 
 import bisect
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -45,7 +44,7 @@ class ReadableLog:
     _segments: Segments
     """Ascending, never empty. Replaced, never changed: readers in other threads keep theirs."""
     _peaks: tuple[Segments, list[int]] | None = None
-    """Of which segments, and the largest timestamp from the first of them up to each but the last."""
+    """Of which segments, and the largest timestamp from the first of them up to each, as far as was asked."""
 
     @property
     def name(self) -> str:
@@ -163,13 +162,20 @@ class ReadableLog:
     def _first_that_reaches(self, segments: Segments, timestamp_ms: int) -> int:
         """Number of the first segment with a timestamp >= `timestamp_ms`; the last one's if no sealed one has any.
 
-        By the largest timestamp up to each sealed segment, which ascends whatever order the timestamps have.
+        By the largest timestamp up to each sealed segment, which ascends whatever order the timestamps have. Segments
+        behind the one that is found are not asked: that may mean to load their indexes.
         """
         peaks = self._peaks
-        if peaks is None or peaks[0] is not segments:
-            stamps = (segment.largest.timestamp for segment in segments[:-1])
-            peaks = self._peaks = segments, list(itertools.accumulate(stamps, max))
-        return bisect.bisect_left(peaks[1], timestamp_ms)
+        stamps = peaks[1] if peaks is not None and peaks[0] is segments else []
+        if len(stamps) < len(segments) - 1 and (not stamps or stamps[-1] < timestamp_ms):
+            stamps, peak = list(stamps), stamps[-1] if stamps else NO_TIMESTAMP
+            for segment in segments[len(stamps) : -1]:
+                peak = max(peak, segment.largest.timestamp)
+                stamps.append(peak)
+                if peak >= timestamp_ms:
+                    break
+            self._peaks = segments, stamps
+        return bisect.bisect_left(stamps, timestamp_ms)
 
     def _look(self, look: Callable[[Segments, int], Result]) -> Result:
         """What `look` finds in the segments below the log's end; anew if one was deleted or replaced meanwhile."""

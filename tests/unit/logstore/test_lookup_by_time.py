@@ -46,6 +46,17 @@ def test_the_first_record_that_is_late_enough_is_found(seed: int) -> None:
         assert found(log, wanted) == expected(stamps[:55], 20, wanted), f"seed {seed}: {wanted}"
 
 
+def test_a_lookup_loads_no_index_behind_what_it_finds() -> None:
+    log = log_of([10 * n for n in range(200)])
+    log.flush()
+    for segment in log._segments[:-1]:
+        segment.let_go()
+    assert found(log, 45) == 5
+    assert [segment._indexes is not None for segment in log._segments[:-1]] == [True] * 3 + [False] * 96
+    assert found(log, 1_555) == 156
+    assert found(log, 45) == 5
+
+
 def test_a_lookup_looks_into_one_segment_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     log = log_of([10 * n for n in range(200)])
     assert log.segment_count == 100
