@@ -102,7 +102,7 @@ class AsyncConsumer:
     # -- reading
 
     async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Records by partition; empty if none came within `timeout_ms`.
+        """Records by partition; empty if none came within `timeout_ms`, or if a position only passed gaps or aborted records.
 
         Returns at most `max_records` (None: max_poll_records). With auto commit, what the poll before returned counts
         as done from here on. Raises `NoOffsetForPartitionError` and `OffsetOutOfRangeError` with

@@ -226,7 +226,8 @@ class ConsumerCore:
             self.membership.touch()
 
     async def next_step(self, take: Callable[[], object], deadline_ms: float) -> tuple[object, ListenerCall | None]:
-        """One round of a poll: what `take` found (None: nothing in time), or a call to make before the next round."""
+        """One round of a poll: what `take` found (None: nothing in time, or only what readers do not see), or a call to
+        make before the next round."""
         while True:
             self.check_open()
             call = await self._change_hands()
@@ -236,9 +237,10 @@ class ConsumerCore:
             self._raise_errors()
             with self.lock:
                 taken = take()
-            self.after_take(self.take_used_up())
-            if taken:
-                return taken, None
+            used_up = self.take_used_up()
+            self.after_take(used_up)
+            if taken or used_up:  # as in Kafka also when a position only passed what no reader sees (KAFKA-12980)
+                return taken or None, None
             remaining_ms = deadline_ms - self._clock.monotonic_ms()
             if remaining_ms <= 0:
                 return None, None

@@ -133,7 +133,7 @@ class Consumer:
     # -- reading
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Records by partition; empty if none came within `timeout_ms`.
+        """Records by partition; empty if none came within `timeout_ms`, or if a position only passed gaps or aborted records.
 
         Returns at most `max_records` (None: max_poll_records). With auto commit, what the poll before returned counts
         as done from here on. Raises `NoOffsetForPartitionError` and `OffsetOutOfRangeError` with
@@ -159,11 +159,11 @@ class Consumer:
         core = self._core
         with core.lock:
             record = None if core.needs_loop else self._first()
-        if record is None:
-            record = cast(Record, self._poll(self._first, None))
-        else:
+        if record is not None:
             core.touch()
             self._return_credit()
+        while record is None:
+            record = cast("Record | None", self._poll(self._first, None) or None)
         return record
 
     # -- positions
@@ -274,7 +274,7 @@ class Consumer:
     def _take(self, take: Callable[[], "list[Any]"], timeout_ms: float) -> object:
         """What is buffered, without the loop; else a poll."""
         taken = self._core.try_take(take)
-        if not taken:
+        if not taken and not self._core.taker.used_up:
             return self._poll(take, timeout_ms)
         self._return_credit()
         return taken

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,12 @@ def test_a_reader_of_everything_finds_the_last_value_of_each_key(
     assert log.size_bytes < 3 * SEGMENT_BYTES + 100 * 200, "2 fillers and 40 records, and what is kept of producers"
     assert without_filler(read_all(servers, tp)) == last
     assert without_filler(read_all(servers, tp, max_partition_fetch_bytes=1, fetch_max_bytes=1)) == last
+    with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", max_partition_fetch_bytes=1) as consumer:
+        consumer.assign([tp])
+        one_by_one = [
+            (each.offset, each.key or b"", each.value) for each in takewhile(lambda r: r.offset < end, consumer)
+        ]
+        assert without_filler(one_by_one) == last
     with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", group_id=tp.topic) as consumer:
         consumer.subscribe([tp.topic])
         rows: list[tuple[bytes, bytes | None]] = []
