@@ -16,6 +16,7 @@ from kraftlog.logstore.cleaning.dirtiness import Dirtiness, SegmentEnds
 from kraftlog.logstore.cleaning.grouping import SegmentSizes, group_segments
 from kraftlog.logstore.cleaning.transactions import CleanedTransactions
 from kraftlog.logstore.errors import storage_errors
+from kraftlog.logstore.indexes import MAX_RELATIVE_OFFSET
 from kraftlog.logstore.layout import LOG_SUFFIX
 from kraftlog.logstore.log import Log
 from kraftlog.logstore.log_dir import LogDir
@@ -182,7 +183,9 @@ class CleaningPass:
     def _clean(self, group: Sequence[SegmentSizes], cleaner: BatchCleaner) -> Iterator[Step]:
         output = self._output = self.log.new_cleaned_segment(group[0].segment.base_offset)
         is_changed = len(group) > 1
-        end_offset, group_end = output.base_offset, group[-1].end_offset
+        # A gap that no segment can hold may follow: nothing of what is replaced begins in it.
+        end_offset = output.base_offset
+        group_end = min(group[-1].end_offset, output.base_offset + MAX_RELATIVE_OFFSET + 1)
         leader_epoch, timestamp = -1, -1
         for segment in (it.segment for it in group):
             for chunk in self._chunks(segment, 0):

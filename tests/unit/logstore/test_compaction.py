@@ -655,6 +655,27 @@ class TestCrashes:
         assert not [n for n in names(fs) if n.endswith((CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX))]
 
 
+def test_a_segment_before_a_gap_that_none_can_hold_is_compacted() -> None:
+    """What it ends with would not fit into its indexes if it reached up to the next segment."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(COMPACT, fs)
+    put(log, ("k1", "old"), ("k2", "kept"))
+    put(log, ("k1", "new"), ("k2", "new"))
+    far = 1 << 32
+    log.append_as_follower(build(("k1", "newer"), ("k2", "newer"), base_offset=far))
+    log.roll()
+    for _ in range(2):
+        assert compact(log_dir, log)
+        put(log, ("k3", "more"))
+        log.roll()
+        assert [value for _, _, value in contents(log)][:2] == ["newer", "newer"]
+    expected = contents(log)
+    log.flush()
+    for _ in range(2):
+        log = reopen(fs, COMPACT)
+        assert (log.damage, contents(log)) == (None, expected)
+
+
 class TestBatches:
     """What `kraftlog.proto.records.compaction` makes besides filtered batches."""
 
