@@ -103,7 +103,7 @@ def load_log(
     loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
     _load_epochs(loaded, fs, directory)
     if not (is_clean and _load_clean(loaded, required_end)):
-        _Recovery(loaded, fs, directory, recovery_point, required_end).run()
+        _Recovery(loaded, fs, directory, recovery_point, log_start_offset, required_end).run()
     snapshots.retain({segment.base_offset for segment in loaded.segments})
     return loaded
 
@@ -199,12 +199,21 @@ class _Recovery:
     """One pass over the segments from the recovery point on. Invariant: `_end_offset` is where the valid log ends."""
 
     def __init__(
-        self, loaded: LoadedLog, fs: FileSystem, directory: str, recovery_point: int, required_end: int
+        self,
+        loaded: LoadedLog,
+        fs: FileSystem,
+        directory: str,
+        recovery_point: int,
+        log_start_offset: int,
+        required_end: int,
     ) -> None:
         self._loaded = loaded
         self._fs = fs
         self._directory = directory
         self._recovery_point = recovery_point
+        self._trusted_gap_end = max(recovery_point, log_start_offset)
+        """A gap before a segment that begins here or lower lost nothing that readers could see: it was made on purpose and
+        recorded (`Log._jump_to`), or lies among deleted records."""
         self._required_end = required_end
         self._end_offset = 0
 
@@ -222,10 +231,10 @@ class _Recovery:
         for number in range(first, len(loaded.segments)):
             base_offset = loaded.segments[number].base_offset
             if base_offset != self._end_offset:
-                if base_offset > self._recovery_point:
+                if base_offset > self._trusted_gap_end:
                     self._drop_from(number)
                     break
-                self._end_offset = base_offset  # a gap that was made on purpose, and recorded: `Log._jump_to`
+                self._end_offset = base_offset
             if number > first:
                 self._pass_boundary(loaded.segments[number - 1])
             if not self._recover(loaded.segments[number]):

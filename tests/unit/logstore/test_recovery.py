@@ -8,10 +8,11 @@ import random
 import pytest
 
 from kraftlog.logstore import Log, LogConfig
-from kraftlog.logstore.layout import LOG_SUFFIX
+from kraftlog.logstore.layout import LOG_SUFFIX, RECOVERY_POINT_FILE
 from kraftlog.logstore.verify import verify_log_dir
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
+    DATA,
     NOW_MS,
     SMALL,
     append,
@@ -100,6 +101,22 @@ class TestTornTails:
         log = reopen(fs, SMALL)
         assert (numbers(log), log.segment_base_offsets) == ("012", [0])
         assert append(log, "n") == 3
+
+    def test_a_gap_among_deleted_records_ends_no_log(self) -> None:
+        """A truncation into a batch whose first records were deleted leaves one; here nothing is recorded of it."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        append(log, "0")
+        append(log, "1", "2")
+        log.flush()
+        log_dir.record_log_starts({log: 2})
+        log.advance_log_start_offset(2)
+        log.truncate_to(2)
+        assert append(log, "2a") == 2
+        log.flush()
+        fs.unlink(f"{DATA}/{RECOVERY_POINT_FILE}")
+        log = reopen(fs, SMALL)
+        assert (log.log_start_offset, log.log_end_offset, values_of(log)) == (2, 3, [b"2a"])
 
     def test_an_empty_last_segment_is_fine(self) -> None:
         fs = written(5)
