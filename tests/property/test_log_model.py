@@ -549,7 +549,8 @@ class LogMachine(RuleBasedStateMachine):
         aborted = [t for t in self.transactions_aborted() if t[2] >= start]
         if self.is_compacted:
             assert set(found) <= set(aborted)
-            data = [b.header for b in self.stored if not b.header.is_control and b.header.record_count]
+            there = [b.header for b in self.stored if b.next_offset > start]
+            data = [header for header in there if not header.is_control and header.record_count]
             aborted = [t for t in aborted if any(h.producer_id == t[0] and t[1] <= h.base_offset < t[2] for h in data)]
             found = [t for t in found if t in aborted]
         assert found == aborted
