@@ -186,12 +186,12 @@ class CleaningPass:
         # A gap that no segment can hold may follow: nothing of what is replaced begins in it.
         end_offset = output.base_offset
         group_end = min(group[-1].end_offset, output.base_offset + MAX_RELATIVE_OFFSET + 1)
-        leader_epoch, timestamp = -1, -1
+        timestamp = -1
         for segment in (it.segment for it in group):
             for chunk in self._chunks(segment, 0):
                 kept: list[Buffer] = []
                 for _, header, batch in chunk:
-                    leader_epoch, timestamp = header.leader_epoch, header.max_timestamp
+                    timestamp = header.max_timestamp
                     if is_placeholder(header) and header.next_offset == group_end:
                         cleaned: Buffer | None = batch
                         aborted = None
@@ -210,7 +210,8 @@ class CleaningPass:
             self._output = None
             return
         if end_offset < group_end:  # so that loading knows what it replaces (`swaps`)
-            self._write(output, [placeholder(group_end - 1, max(leader_epoch, 0), timestamp)])
+            leader_epoch = self.log.epochs.epoch_for(group_end - 1)
+            self._write(output, [placeholder(group_end - 1, leader_epoch, timestamp)])
         self._seal(output)
         self._ready = (group, output)
         yield Step.COMMIT

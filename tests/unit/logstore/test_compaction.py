@@ -141,6 +141,24 @@ class TestRecords:
         assert compact(log_dir, log)
         assert batches(log)[0] == before
 
+    def test_a_placeholder_claims_no_epoch_that_the_log_does_not_know_there(self) -> None:
+        """After deleted records that a power loss took, and an append that was cut off again."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(COMPACT, fs)
+        put(log, ("a", "1"), ("b", "1"))
+        log_dir.record_log_starts({log: 2})
+        log.advance_log_start_offset(2)
+        fs.forget_unsynced()
+        log_dir = open_log_dir(fs, COMPACT)
+        log = log_dir.logs["t", 0]
+        log.append_as_follower(build(("a", "3"), base_offset=3, leader_epoch=0))
+        log.truncate_to(3)
+        assert compact(log_dir, log)
+        found = batches(log)
+        assert [is_placeholder(header) for header, _ in found] == [True]
+        for header, _ in found:
+            assert log.epochs.epoch_for(header.base_offset) == header.leader_epoch
+
     def test_a_log_without_dirt_is_not_rewritten(self) -> None:
         log_dir, log = create_log(COMPACT)
         put(log, ("a", "1"))
