@@ -40,7 +40,6 @@ from kraftlog.proto.records import (
     iter_headers,
     read_control_type,
 )
-from kraftlog.proto.records.compaction import is_placeholder
 from kraftlog.testing.crash_points import random_states
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import begin_compaction, retain, run_pass
@@ -560,7 +559,7 @@ class LogMachine(RuleBasedStateMachine):
     def epochs_are_those_of_the_batches(self) -> None:
         start = self.log.log_start_offset
         for batch in self.stored:
-            if batch.next_offset > start and not is_placeholder(batch.header):  # which nobody wrote in any epoch
+            if batch.next_offset > start:
                 assert self.log.epochs.epoch_for(max(start, batch.base_offset)) == batch.header.leader_epoch
 
     @precondition(lambda self: len(self.stored) > 1)
