@@ -34,7 +34,7 @@ from kraftlog.logstore.observer import SILENT, LogObserver, Recovery
 from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.reading import segment_number
 from kraftlog.logstore.recovery import LoadedLog, load_log
-from kraftlog.logstore.replay import apply_to_producers, replay_producers
+from kraftlog.logstore.replay import apply_to_producers, replay_epochs, replay_producers
 from kraftlog.logstore.segment import Segment
 from kraftlog.logstore.segmented_log import SegmentedLog
 from kraftlog.proto.errors import CorruptRecordError, StorageError
@@ -393,6 +393,8 @@ class Log(SegmentedLog):
         self._active.sync_data()
         self.log_end_offset = end_offset
         self.epochs.truncate_to(end_offset)
+        replay_epochs(self.epochs, self._segments)
+        self.epochs.advance_start(self.log_start_offset)
         start = self._snapshots.load_latest(end_offset, self.producers)
         for segment in self._segments[segment_number(self._segments, start or 0) :]:
             replay_producers(self.producers, segment, max(start or 0, segment.base_offset))

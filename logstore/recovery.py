@@ -47,7 +47,7 @@ from kraftlog.logstore.layout import (
 )
 from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.producer_state import ProducerStateManager
-from kraftlog.logstore.replay import apply_to_producers, replay_producers
+from kraftlog.logstore.replay import apply_to_producers, replay_epochs, replay_producers
 from kraftlog.logstore.segment import Segment
 from kraftlog.logstore.snapshot_store import SnapshotStore
 from kraftlog.logstore.swaps import complete_swaps
@@ -146,17 +146,12 @@ def _find_segments(fs: FileSystem, directory: str, index_interval: int, open_seg
 
 
 def _load_epochs(loaded: LoadedLog, fs: FileSystem, directory: str) -> None:
-    """From the checkpoint, or from the batches of all segments but the last, which is gone through in any case."""
+    """From the checkpoint; if it is no help, `replay_epochs` is."""
     entries = read_epoch_checkpoint(fs, os.path.join(directory, LEADER_EPOCH_FILE))
     if entries is not None:
         loaded.epochs = LeaderEpochCache(entries)
         loaded.saved_epochs = loaded.epochs.entries
-    if entries:
         loaded.epochs.advance_start(loaded.segments[0].base_offset)
-        return
-    for segment in loaded.segments[:-1]:
-        for _, header, _ in segment.batches():
-            loaded.epochs.assign(header.leader_epoch, header.base_offset)
 
 
 def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
@@ -172,9 +167,7 @@ def _load_clean(loaded: LoadedLog, required_end: int) -> bool:
     except CorruptRecordError as e:
         logger.warning("recovering a log that was stopped cleanly: %s", e)
         return False
-    if not loaded.saved_epochs:
-        for _, header, _ in last.batches():
-            loaded.epochs.assign(header.leader_epoch, header.base_offset)
+    replay_epochs(loaded.epochs, loaded.segments)
     loaded.epochs.truncate_to(end_offset + 1)  # an epoch without batches may start at the end
     last.unseal()
     return True
@@ -251,6 +244,7 @@ class _Recovery:
         loaded = self._loaded
         start_offset = self._end_offset = loaded.segments[number].base_offset
         loaded.epochs.truncate_to(start_offset)
+        replay_epochs(loaded.epochs, loaded.segments[:number])
         loaded.snapshots.remove_above(start_offset)
         _replay(loaded, loaded.snapshots.load_latest(start_offset, loaded.producers), loaded.segments[:number])
 

@@ -1,7 +1,9 @@
-"""The one way in which batches change what a log knows of producers and transactions; append and recovery share it."""
+"""The one way in which batches change what a log knows of producers, transactions and epochs; append and recovery share it."""
 
 import logging
+from collections.abc import Iterable
 
+from kraftlog.logstore.epochs import LeaderEpochCache
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
 from kraftlog.logstore.segment import Segment
 from kraftlog.proto.errors import KraftlogError
@@ -38,6 +40,14 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, from_off
         end = position + header.size_bytes
     if end != segment.size_bytes:
         raise segment.no_batch_at(end)
+
+
+def replay_epochs(epochs: LeaderEpochCache, segments: Iterable[Segment]) -> None:
+    """Where the cache knows nothing, the batches tell: those of deleted records too, as long as they are there."""
+    if not epochs.entries:
+        for segment in segments:
+            for _, header, _ in segment.batches():
+                epochs.assign(header.leader_epoch, header.base_offset)
 
 
 def _read_marker(batch: Buffer) -> EndTransactionMarker | None:

@@ -238,9 +238,19 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        """Not within what was compacted: that is committed."""
-        lowest = max(self.log.log_start_offset, self.log_dir.cleaned_to(self.log))
-        target = lowest + int(share * (self.end - lowest))
+        lowest = self.committed()
+        self.truncate_to(lowest + int(share * (self.end - lowest)))
+
+    @precondition(lambda self: self.batches)
+    @rule(count=st.integers(1, 3))
+    def truncate_last_batches(self, count: int) -> None:
+        self.truncate_to(max(self.committed(), self.batches[-count:][0].base_offset))
+
+    def committed(self) -> int:
+        """What was compacted is."""
+        return max(self.log.log_start_offset, self.log_dir.cleaned_to(self.log))
+
+    def truncate_to(self, target: int) -> None:
         self.safe = min(self.safe, self.truncation_end(target))
         self.log.truncate_to(target)
         self.cut_model(target)
@@ -450,17 +460,23 @@ class LogMachine(RuleBasedStateMachine):
         self.remember(unfinished)  # an append that the power loss interrupted may have reached the disk
         assert end <= self.end or end == jump
         self.forget_above(end)
-        if self.log.log_start_offset == end:
-            self.batches = self.batches[: self.unreadable_batches()]
+        self.forget_unreadable()
         self.end = self.safe = end
 
-    def unreadable_batches(self) -> int:
-        """How many of the batches, all below the log's start, the crash left: what producers know tells it."""
-        safe = sum(batch.next_offset <= self.safe for batch in self.batches)
+    def forget_unreadable(self) -> None:
+        """Of the batches below the log's start the crash may have taken some: what producers know tells which.
+
+        None that was flushed, and the log goes on after them with a segment that begins at the start or below.
+        """
+        batches = self.batches
+        safe = sum(batch.next_offset <= self.safe for batch in batches)
+        bases = [base for base in self.log.segment_base_offsets if base <= self.log.log_start_offset]
+        ends = {sum(batch.base_offset < base for batch in batches) for base in bases}
+        left = [batches[:n] + batches[end:] for end in sorted(ends) for n in range(safe, end + 1)]
         known = self.view(self.log.producers)
-        counts = [n for n in range(safe, len(self.batches) + 1) if self.view(replay(self.batches[:n])) == known]
-        assert counts, f"producers are {known}, after {safe} batches that were flushed"
-        return counts[-1]
+        matching = [it for it in [batches, *left] if self.view(replay(it)) == known]
+        assert matching, f"producers are {known}, after {safe} batches that were flushed"
+        self.batches = max(matching, key=len)
 
     # What must hold at any time.
 

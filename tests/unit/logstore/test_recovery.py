@@ -403,6 +403,27 @@ class TestDerivedFiles:
         log = reopen(fs)
         assert log.epochs.entries == ((4, 0), (5, 6))
 
+    @pytest.mark.parametrize("how", ["truncation", "clean", "kill", "power loss"])
+    def test_the_epoch_of_deleted_records_is_known_as_long_as_they_are_there(self, how: str) -> None:
+        """However the log came to its end: what knows it once and not again would make two logs of one."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(12):
+            append(log, str(number), leader_epoch=4)
+        log_dir.record_log_starts({log: 10})
+        log.advance_log_start_offset(10)
+        log.flush()
+        log.truncate_to(10)
+        assert log.segment_base_offsets == [0, 5, 10]
+        if how == "clean":
+            log_dir.close()
+        if how == "power loss":
+            fs.forget_unsynced()
+        if how != "truncation":
+            log = reopen(fs, SMALL)
+        assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+        assert log.epochs.entries == ((4, 10),)
+
     def test_index_files_without_a_log_are_removed(self) -> None:
         fs = written(5)
         fs.put("/data/t-0/00000000000000000700.index", b"12345678")
