@@ -335,22 +335,21 @@ class Segment:
         return None
 
     def largest_timestamp_from(self, start_offset: int) -> int:
-        """Largest timestamp of the records from `start_offset` on; -1 if there is none."""
+        """Largest timestamp of the batches from `start_offset` on, be they empty; -1 if there is none."""
         if start_offset <= self.base_offset:
             return self.largest.timestamp
+        return self.largest_record_timestamp(start_offset)
+
+    def largest_record_timestamp(self, start_offset: int) -> int:
+        """Largest timestamp of the records from `start_offset` on; -1 if there is none. Goes through all headers."""
         largest = NO_TIMESTAMP
         for position, header, _ in self.batches(self.position_of(start_offset)):
             if header.base_offset >= start_offset:
-                largest = max(largest, header.max_timestamp)
+                largest = max(largest, header.max_timestamp if header.record_count else NO_TIMESTAMP)
             else:
                 records = decode_batch(self._read_batch(position))
                 largest = max((r.timestamp for r in records if r.offset >= start_offset), default=NO_TIMESTAMP)
         return largest
-
-    def largest_record_timestamp(self, start_offset: int) -> int:
-        """As `largest_timestamp_from`, but by the headers of the batches that have records. Slow."""
-        batches = self.batches(self.position_of(start_offset))
-        return max((header.max_timestamp for _, header, _ in batches if header.record_count), default=NO_TIMESTAMP)
 
     @property
     def largest(self) -> TimestampOffset:

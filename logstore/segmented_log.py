@@ -15,6 +15,7 @@ from kraftlog.logstore.filesystem import FileSystem
 from kraftlog.logstore.layout import CLEANED_FILE_SUFFIX, LOG_SUFFIX, SWAP_FILE_SUFFIX
 from kraftlog.logstore.observer import LogObserver
 from kraftlog.logstore.open_segments import OpenSegments
+from kraftlog.logstore.producer_state import ProducerEntry
 from kraftlog.logstore.reading import ReadableLog, Segments, segment_number
 from kraftlog.logstore.retention import RetentionPlan, expired
 from kraftlog.logstore.segment import Segment, TornAppendError
@@ -252,6 +253,10 @@ class SegmentedLog(ReadableLog):
             self._finish_swaps()
         except OSError as e:
             raise self._failed("replace segments in", self.directory, e) from e
+
+    def producers_at(self, base_offset: int) -> list[ProducerEntry] | None:
+        """What the log knew of producers where a segment begins; None if that is lost. Any thread. Raises `OSError`."""
+        return self._snapshots.read(base_offset)
 
     def new_cleaned_segment(self, base_offset: int) -> Segment:
         """An empty segment for the cleaner to fill, seal, sync and hand to `replace_segments`. Raises `OSError`."""

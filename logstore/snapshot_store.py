@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from kraftlog.logstore.filesystem import FileSystem, read_file, sync_file, unlink_if_exists, write_unsynced
 from kraftlog.logstore.layout import SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
-from kraftlog.logstore.producer_state import ProducerStateManager
+from kraftlog.logstore.producer_state import ProducerEntry, ProducerStateManager
 from kraftlog.logstore.snapshots import decode_snapshot, encode_snapshot
 from kraftlog.proto.errors import CorruptRecordError
 
@@ -49,6 +49,13 @@ class SnapshotStore:
                 return offset
         producers.restore(())
         return None
+
+    def read(self, offset: int) -> list[ProducerEntry] | None:
+        """The snapshot at `offset`; None if there is no sound one. Any thread."""
+        try:
+            return decode_snapshot(read_file(self._fs, self._path(offset)), self._path(offset))
+        except (FileNotFoundError, CorruptRecordError):
+            return None
 
     def remove_above(self, offset: int) -> None:
         """Remove snapshots of a future that was cut off."""

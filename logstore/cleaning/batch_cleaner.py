@@ -8,23 +8,12 @@ from kraftlog.proto.records import BatchHeader, ControlType, decode_batch, read_
 from kraftlog.proto.records.compaction import OffsetMap, clean_batch, emptied, with_delete_horizon
 from kraftlog.proto.seams import Buffer
 
-LastBatches = Mapping[int, int | None]
-"""By producer id, the last offset of the batch by which a restarted node knows the producer's last sequence and epoch.
+Remembered = Mapping[int, ProducerEntry | None]
+"""Producers as the log remembers them where compaction ends: a restarted node must learn the same from what is left of
+their batches, or a producer whose answers were lost repeats them in vain (Kafka keeps the last one of them only).
 
-None: any of its batches may be that one, so all of them are kept.
+None: what the log remembers of it there is not known, so all of its batches are kept.
 """
-
-
-def last_batches(entries: Iterable[ProducerEntry], end_offset: int) -> LastBatches:
-    """Of each producer, the last batch below `end_offset`, where compaction ends.
-
-    Not the last one of all: what is not committed may be cut off again (Kafka forgets the producer then). If none of those
-    that are remembered lies below, it is not known which one is the last there.
-    """
-    return {
-        entry.producer_id: max((b.last_offset for b in entry.batches if b.last_offset < end_offset), default=None)
-        for entry in entries
-    }
 
 
 def control_type_of(header: BatchHeader, batch: Buffer) -> ControlType | None:
@@ -41,7 +30,7 @@ class BatchCleaner:
         self,
         offset_map: OffsetMap,
         aborted: Iterable[AbortedTransaction],
-        producers: LastBatches,
+        producers: Remembered,
         *,
         now_ms: int,
         delete_retention_ms: int,
@@ -65,7 +54,7 @@ class BatchCleaner:
             kept, aborted = self._clean_control(header, batch)
         else:
             kept = self._clean_data(header, batch)
-        if kept is None and header.has_producer_id and self._is_last_of_producer(header):
+        if kept is None and header.has_producer_id and self._is_remembered(header):
             kept = batch if header.record_count == 0 else emptied(header)
         return kept, aborted
 
@@ -94,5 +83,12 @@ class BatchCleaner:
         self.kept_records += header.record_count
         return batch, aborted
 
-    def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        return self._producers.get(header.producer_id, -1) in (None, header.last_offset)
+    def _is_remembered(self, header: BatchHeader) -> bool:
+        if header.producer_id not in self._producers:
+            return False
+        entry = self._producers[header.producer_id]
+        if entry is None:
+            return True
+        if not entry.batches:  # its epoch is known by a marker
+            return header.producer_epoch == entry.producer_epoch
+        return any(batch.last_offset == header.last_offset for batch in entry.batches)

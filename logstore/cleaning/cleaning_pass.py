@@ -11,7 +11,7 @@ import enum
 from collections.abc import Generator, Iterator, Sequence
 
 from kraftlog.logstore.batches import ScannedBatch, scan_batches
-from kraftlog.logstore.cleaning.batch_cleaner import BatchCleaner, control_type_of, last_batches
+from kraftlog.logstore.cleaning.batch_cleaner import BatchCleaner, Remembered, control_type_of
 from kraftlog.logstore.cleaning.dirtiness import Dirtiness, SegmentEnds
 from kraftlog.logstore.cleaning.grouping import SegmentSizes, group_segments
 from kraftlog.logstore.cleaning.transactions import CleanedTransactions
@@ -53,7 +53,7 @@ class CleaningPass:
         map. `sip_key`: 16 random bytes."""
         self.log = log
         self._dirtiness = dirtiness
-        self._producers = last_batches(log.producers.entries.values(), dirtiness.segments[-1][1])
+        self._producers = frozenset(log.producers.entries)
         self._now_ms = now_ms
         self._map_bytes = map_bytes
         self._sip_key = sip_key
@@ -150,7 +150,7 @@ class CleaningPass:
         self._cleaner = BatchCleaner(
             offset_map,
             log.aborted_transactions(touched[0][0].base_offset, touched[-1][1]),
-            self._producers,
+            self._remembered_at(touched[-1][1]),
             now_ms=self._now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
         )
@@ -164,6 +164,13 @@ class CleaningPass:
         self.end_offset = offset_map.end_offset
         self._is_complete = True
         yield Step.DONE
+
+    def _remembered_at(self, end_offset: int) -> Remembered:
+        """Of the producers that are not forgotten: by the snapshot that each segment begins with."""
+        entries = self.log.producers_at(end_offset)
+        if entries is None:
+            return dict.fromkeys(self._producers)
+        return {entry.producer_id: entry for entry in entries if entry.producer_id in self._producers}
 
     def _fill(self, offset_map: OffsetMap, dirty: SegmentEnds) -> Iterator[Step]:
         """Put the dirty keys into the map; `offset_map.end_offset` is up to where they are."""

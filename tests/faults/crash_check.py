@@ -69,25 +69,24 @@ def _readable(written: bytes, log: Log) -> bytes:
 
 def _check_producers(log: Log, written: bytes) -> None:
     producers, aborted = _replay(written)
+    _check_entries(log, producers)
+    assert log.aborted_transactions(0, log.log_end_offset) == sorted(aborted, key=lambda t: t.first_offset)
+
+
+def _check_entries(log: Log, producers: ProducerStateManager) -> None:
     assert log.producers.entries.keys() == producers.entries.keys()
     for producer_id, entry in producers.entries.items():
         kept = log.producers.entries[producer_id]
         assert [replace(b, timestamp=0) for b in kept.batches] == [replace(b, timestamp=0) for b in entry.batches]
         assert kept.producer_epoch == entry.producer_epoch
         assert kept.transaction_first_offset == entry.transaction_first_offset
-    assert log.aborted_transactions(0, log.log_end_offset) == sorted(aborted, key=lambda t: t.first_offset)
 
 
 def _check_compacted_producers(log: Log, history: bytes, forgets: bool) -> None:
-    """Known are at least the last batch of a producer, and the aborted transactions that have records."""
+    """Known is all of every producer, and of the aborted transactions those that have records."""
     producers, aborted = _replay(history)
-    for producer_id, entry in producers.entries.items():
-        kept = log.producers.entries.get(producer_id)
-        if not forgets:
-            assert kept is not None
-            assert [b.last_sequence for b in kept.batches[-1:]] == [b.last_sequence for b in entry.batches[-1:]]
-            assert kept.producer_epoch == entry.producer_epoch
-            assert kept.transaction_first_offset == entry.transaction_first_offset
+    if not forgets:
+        _check_entries(log, producers)
     listed = {t.first_offset for t in log.aborted_transactions(0, log.log_end_offset)}
     assert listed <= {transaction.first_offset for transaction in aborted}
     assert not any(_has_records(log, transaction) for transaction in aborted if transaction.first_offset not in listed)

@@ -218,6 +218,9 @@ def compact_and_truncate(run: Run) -> None:
         run.append(keyed("d"), epoch=round_)
         run.compact()
         run.truncate(target)
+        for producer_id in run.log().producers.open_transactions():  # what was left of its batches lost its marker
+            end = marker(False, 3, producer_id=producer_id, producer_epoch=0, timestamp_ms=NOW_MS)
+            run.append(end, epoch=round_)
         run.log_dir.checkpoint()
     run.append(keyed("last"), epoch=5)
     run.flush()

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from kraftlog.logstore import LogConfig, LogDir, format_log_dir
 from kraftlog.logstore.cleaning import Step
 from kraftlog.logstore.layout import RECOVERY_POINT_FILE
+from kraftlog.logstore.producer_state import ProducerEntry
 from kraftlog.proto.records import (
     BatchBuilder,
     CompressionType,
@@ -69,8 +70,13 @@ class Transaction:
 class Producer:
     epoch: int = 0
     next_sequence: int = 0
-    last_offset: int = -1
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
+    """(base sequence, first offset, last offset) of the last five at most."""
     transaction: Transaction | None = None
+
+
+def batches_of(entry: ProducerEntry) -> list[tuple[int, int, int]]:
+    return [(batch.base_sequence, batch.first_offset, batch.last_offset) for batch in entry.batches]
 
 
 @dataclass
@@ -119,7 +125,7 @@ class CleanerMachine(RuleBasedStateMachine):
         transaction: bool = False,
         **producer: Any,
     ) -> int:
-        """The first offset. Key 0: none; every fifth value is a tombstone."""
+        """The last offset. Key 0: none; every fifth value is a tombstone."""
         builder = BatchBuilder(compression_type=codec, is_transactional=transaction)
         contents: list[Content] = []
         for key in keys:
@@ -164,13 +170,15 @@ class CleanerMachine(RuleBasedStateMachine):
     )
     def append_of_producer(self, producer_id: int, keys: list[int], transactional: bool) -> None:
         state = self.model.producers.setdefault(producer_id, Producer())
-        state.last_offset = self.write(
+        last_offset = self.write(
             keys,
             transaction=transactional or state.transaction is not None,
             producer_id=producer_id,
             producer_epoch=state.epoch,
             base_sequence=state.next_sequence,
         )
+        batch = (state.next_sequence, last_offset - len(keys) + 1, last_offset)
+        state.batches = [*state.batches[-4:], batch]
         state.next_sequence += len(keys)
 
     @rule(producer_id=st.integers(1, 3), commit=st.booleans())
@@ -192,7 +200,7 @@ class CleanerMachine(RuleBasedStateMachine):
         state = self.model.producers.get(producer_id)
         if state is None or state.transaction is not None:
             return
-        state.epoch, state.next_sequence, state.last_offset = state.epoch + 1, 0, -1
+        state.epoch, state.next_sequence, state.batches = state.epoch + 1, 0, []
         marker = end_transaction_marker(
             False, 0, producer_id=producer_id, producer_epoch=state.epoch, timestamp_ms=self.now_ms
         )
@@ -228,7 +236,7 @@ class CleanerMachine(RuleBasedStateMachine):
         for id_, state in model.producers.items():
             entry = entries[id_]
             state.epoch, state.next_sequence = entry.producer_epoch, entry.last_sequence + 1
-            state.last_offset = entry.batches[-1].last_offset if entry.batches else -1
+            state.batches = batches_of(entry)
             first = entry.transaction_first_offset
             state.transaction = None if first is None else transactions[first]
 
@@ -453,24 +461,24 @@ class CleanerMachine(RuleBasedStateMachine):
             entry = self.log.producers.entries[producer_id]
             assert entry.producer_epoch == state.epoch
             assert entry.last_sequence + 1 == state.next_sequence
-            assert (entry.batches[-1].last_offset if entry.batches else -1) == state.last_offset
+            assert batches_of(entry) == state.batches
             assert entry.transaction_first_offset == (state.transaction.first_offset if state.transaction else None)
 
     @precondition(lambda self: self.model.producers)
-    @rule(producer_id=st.integers(1, 3))
-    def repeat_last_batch(self, producer_id: int) -> None:
+    @rule(producer_id=st.integers(1, 3), back=st.integers(1, 5))
+    def repeat_batch(self, producer_id: int, back: int) -> None:
+        """Of all that a producer may have sent without an answer."""
         state = self.model.producers.get(producer_id)
-        entry = self.log.producers.entries.get(producer_id)
-        if state is None or entry is None or not entry.batches:
+        if state is None or len(state.batches) < back:
             return
-        last = entry.batches[-1]
+        base_sequence, first_offset, last_offset = state.batches[-back]
         builder = BatchBuilder()
-        for number in range(last.last_offset - last.first_offset + 1):
+        for number in range(last_offset - first_offset + 1):
             builder.append(self.now_ms, b"k", b"%d" % number)
-        repeated = builder.build(producer_id=producer_id, producer_epoch=state.epoch, base_sequence=last.base_sequence)
+        repeated = builder.build(producer_id=producer_id, producer_epoch=state.epoch, base_sequence=base_sequence)
         info = self.log.append_as_leader(repeated, leader_epoch=0, now_ms=self.now_ms)
         assert info.is_duplicate
-        assert (info.first_offset, info.last_offset) == (last.first_offset, last.last_offset)
+        assert (info.first_offset, info.last_offset) == (first_offset, last_offset)
 
 
 SETTINGS = settings(stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -473,8 +473,8 @@ class LogMachine(RuleBasedStateMachine):
         bases = [base for base in self.log.segment_base_offsets if base <= self.log.log_start_offset]
         ends = {sum(batch.base_offset < base for batch in batches) for base in bases}
         left = [batches[:n] + batches[end:] for end in sorted(ends) for n in range(safe, end + 1)]
-        known = self.view(self.log.producers)
-        matching = [it for it in [batches, *left] if self.view(replay(it)) == known]
+        known = producer_view(self.log.producers)
+        matching = [it for it in [batches, *left] if producer_view(replay(it)) == known]
         assert matching, f"producers are {known}, after {safe} batches that were flushed"
         self.batches = max(matching, key=len)
 
@@ -532,15 +532,8 @@ class LogMachine(RuleBasedStateMachine):
     def producer_state_is_that_of_the_batches(self) -> None:
         """Restart = replay: kept, restored from a snapshot or rebuilt, it is the same."""
         expected = replay(self.batches)
-        assert self.view(self.log.producers) == self.view(expected)
+        assert producer_view(self.log.producers) == producer_view(expected)
         assert self.log.producers.first_unstable_offset(self.end) == expected.first_unstable_offset(self.end)
-
-    def view(self, producers: ProducerStateManager) -> dict[int, Any]:
-        """Compaction keeps a producer's last batch alone."""
-        seen = producer_view(producers)
-        if self.is_compacted:
-            return {producer: (epoch, batches[-1:], *rest) for producer, (epoch, batches, *rest) in seen.items()}
-        return seen
 
     def transactions_aborted(self) -> list[tuple[int, int, int]]:
         """(producer, first offset, offset of the marker)"""

@@ -203,6 +203,21 @@ class TestRecords:
         assert [header.record_count for header, _ in batches(log)] == [0, 1]
         assert log.max_timestamp() == (1, NOW_MS, 0)
 
+    def test_the_largest_timestamp_where_the_log_starts_inside_of_a_batch(self) -> None:
+        """Neither that of a deleted record counts, nor that of a batch which lost its records."""
+        log_dir, log = create_log(COMPACT)
+        builder = BatchBuilder()
+        builder.append(NOW_MS + 900, b"a", b"1")
+        builder.append(NOW_MS, b"b", b"1")
+        log.append_as_leader(builder.build(), leader_epoch=0, now_ms=NOW_MS)
+        put(log, ("c", "1"), timestamp=NOW_MS + 500, producer_id=1, producer_epoch=0, base_sequence=0)
+        put(log, ("c", "2"), timestamp=NOW_MS + 100)
+        log.roll()
+        log_dir.record_log_starts({log: 1})
+        log.advance_log_start_offset(1)
+        assert compact(log_dir, log)
+        assert log.max_timestamp() == (3, NOW_MS + 100, 0)
+
     def test_keys_beyond_the_maps_end_wait_for_the_next_pass(self) -> None:
         log_dir, log = create_log(replace(COMPACT, segment_bytes=100_000))
         put(log, *[(f"k{number}", "old") for number in range(10)])
@@ -257,10 +272,11 @@ class TestTransactions:
         put(log, ("a", "kept"))
         put(log, ("a", "aborted"), is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
         end_transaction(log, 1, commit=False)
-        put(log, ("b", "x"), producer_id=1, producer_epoch=0, base_sequence=1)
+        for sequence in range(1, 6):  # the batch need not be remembered any more
+            put(log, (f"b{sequence}", "x"), producer_id=1, producer_epoch=0, base_sequence=sequence)
         log.roll()
         assert compact(log_dir, log)
-        assert contents(log) == [(0, "a", "kept"), (3, "b", "x")]
+        assert contents(log) == [(0, "a", "kept"), *((offset, f"b{offset - 2}", "x") for offset in range(3, 8))]
         assert (markers(log), len(log.aborted_transactions(0, 4))) == ([2], 1)
         for now_ms, left in ((NOW_MS, [2]), (NOW_MS + 1000, [])):  # first it gets its horizon, then it goes
             put(log, ("c", "x"))
@@ -320,31 +336,52 @@ class TestTransactions:
 
 
 class TestProducers:
-    def test_the_last_batch_of_a_producer_stays_without_records(self) -> None:
+    def test_the_last_batches_of_a_producer_stay_without_records(self) -> None:
+        """All that a producer may repeat, because it had no answer when the node went down (seed 138)."""
         fs = SimFileSystem()
         log_dir, log = create_log(COMPACT, fs)
-        put(log, ("a", "1"), ("a", "2"), producer_id=7, producer_epoch=3, base_sequence=0)
+        for sequence in range(0, 12, 2):
+            put(log, ("a", "1"), ("a", "2"), producer_id=7, producer_epoch=3, base_sequence=sequence)
         put(log, ("a", "3"))
         log.roll()
+        before = log.producers.entries[7]
         assert compact(log_dir, log)
-        header, _ = batches(log)[0]
-        assert (header.record_count, header.producer_id, header.base_sequence, header.last_sequence) == (0, 7, 0, 1)
-        for name in names(fs):
-            if name.endswith(".snapshot"):
-                fs.unlink(f"{DIRECTORY}/{name}")
+        kept = [(h.record_count, h.producer_id, h.base_sequence, h.last_sequence) for h, _ in batches(log)[:-1]]
+        assert kept == [(0, 7, sequence, sequence + 1) for sequence in range(2, 12, 2)]
+        self._remove_snapshots(fs)
         entry = reopen(fs, COMPACT).producers.entries[7]
-        assert (entry.producer_epoch, entry.last_sequence) == (3, 1)
+        assert (entry.producer_epoch, entry.last_sequence) == (3, 11)
+        assert [(b.base_sequence, b.first_offset, b.last_offset) for b in entry.batches] == [
+            (b.base_sequence, b.first_offset, b.last_offset) for b in before.batches
+        ]
 
-    def test_it_goes_when_the_producer_has_written_something_later(self) -> None:
+    @pytest.mark.parametrize("is_busy", [False, True])
+    def test_they_go_when_the_producer_has_written_others_later(self, is_busy: bool) -> None:
+        """Also of one that never stops, whose last batches of all are in the growing segment."""
         log_dir, log = create_log(COMPACT)
-        put(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+        for number in range(20):
+            put(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=2 * number)
+            put(log, ("a", "2"), producer_id=7, producer_epoch=0, base_sequence=2 * number + 1)
+            log.roll()
+            if is_busy:
+                for further in range(6):
+                    put(log, ("b", "1"), producer_id=8, producer_epoch=0, base_sequence=6 * number + further)
+            assert compact(log_dir, log)
+        compacted = [header for header, _ in batches(log) if header.base_offset < log.segment_base_offsets[-1]]
+        assert [header.producer_id for header in compacted].count(7) == 5
+        assert [header.producer_id for header in compacted].count(8) == 5 * is_busy
+
+    def test_all_stay_where_it_is_not_known_which_were_the_last(self) -> None:
+        """The snapshot at the end of what is compacted is damaged."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(COMPACT, fs)
+        for sequence in range(7):
+            put(log, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=sequence)
         put(log, ("a", "2"))
         log.roll()
+        fs.put(f"{DIRECTORY}/{log.log_end_offset:020d}.snapshot", b"damaged")
         assert compact(log_dir, log)
-        put(log, ("b", "1"), producer_id=7, producer_epoch=0, base_sequence=1)
-        log.roll()
-        assert compact(log_dir, log)
-        assert [header.base_offset for header, _ in batches(log)] == [1, 2]
+        assert [header.base_offset for header, _ in batches(log)] == list(range(8))
 
     @pytest.mark.parametrize("uncommitted", [1, 5, 6])
     def test_its_last_committed_batch_stays_though_it_has_written_more(self, uncommitted: int) -> None:
@@ -360,11 +397,15 @@ class TestProducers:
             put(log, ("a", "x"), producer_id=7, producer_epoch=0, base_sequence=3 + number)
         assert compact(log_dir, log, stable_offset=committed)
         log.truncate_to(committed)
+        self._remove_snapshots(fs)
+        entry = reopen(fs, COMPACT).producers.entries[7]
+        assert (entry.producer_epoch, [b.base_sequence for b in entry.batches]) == (0, [0, 1, 2])
+
+    @staticmethod
+    def _remove_snapshots(fs: SimFileSystem) -> None:
         for name in names(fs):
             if name.endswith(".snapshot"):
                 fs.unlink(f"{DIRECTORY}/{name}")
-        entry = reopen(fs, COMPACT).producers.entries[7]
-        assert (entry.producer_epoch, entry.last_sequence) == (0, 2)
 
 
 class TestWhatIsCompacted:
