@@ -38,10 +38,19 @@ class BatchCleaner:
         self._map = offset_map
         self._transactions = CleanedTransactions(aborted)
         self._producers = producers
+        self._open: set[int] | None = set()
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self.read_records = 0
         self.kept_records = 0
+
+    def begin_segment(self, open_producers: Iterable[int] | None) -> None:
+        """What comes from here on is for a new segment; whose transactions are open there by its snapshot.
+
+        They are closed by their markers only, even if nothing else is left of them: loading begins with that snapshot.
+        None: it is lost, and loading would begin with an earlier one.
+        """
+        self._open = None if open_producers is None else set(open_producers)
 
     def clean(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer | None, AbortedTransaction | None]:
         """(what stays of the batch, the aborted transaction that the batch ends and that has a batch left).
@@ -74,7 +83,8 @@ class BatchCleaner:
 
     def _clean_control(self, header: BatchHeader, batch: Buffer) -> tuple[Buffer | None, AbortedTransaction | None]:
         is_needless, aborted = self._transactions.end(header, control_type_of(header, batch))
-        if is_needless:
+        closes = self._closes(header)
+        if is_needless and not closes:
             if header.record_count == 0 or (header.has_delete_horizon and header.base_timestamp <= self._now_ms):
                 return None, None
             if not header.has_delete_horizon:
@@ -82,6 +92,14 @@ class BatchCleaner:
                 batch = with_delete_horizon(batch, header, self._map, horizon).data
         self.kept_records += header.record_count
         return batch, aborted
+
+    def _closes(self, header: BatchHeader) -> bool:
+        """Whether this control batch ends a transaction that was open where the segment begins."""
+        if self._open is None or not header.record_count:
+            return self._open is None
+        was_open = header.producer_id in self._open
+        self._open.discard(header.producer_id)
+        return was_open
 
     def _is_remembered(self, header: BatchHeader) -> bool:
         if header.producer_id not in self._producers:

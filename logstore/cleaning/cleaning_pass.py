@@ -172,6 +172,13 @@ class CleaningPass:
             return dict.fromkeys(self._producers)
         return {entry.producer_id: entry for entry in entries if entry.producer_id in self._producers}
 
+    def _open_at(self, base_offset: int) -> list[int] | None:
+        """Producers with a transaction that is open where a segment begins; None: not known."""
+        entries = self.log.producers_at(base_offset)
+        if entries is None:
+            return [] if base_offset == self.log.segment_base_offsets[0] else None
+        return [entry.producer_id for entry in entries if entry.transaction_first_offset is not None]
+
     def _fill(self, offset_map: OffsetMap, dirty: SegmentEnds) -> Iterator[Step]:
         """Put the dirty keys into the map; `offset_map.end_offset` is up to where they are."""
         start = offset_map.end_offset = self._dirtiness.first_dirty_offset
@@ -189,6 +196,7 @@ class CleaningPass:
 
     def _clean(self, group: Sequence[SegmentSizes], cleaner: BatchCleaner) -> Iterator[Step]:
         output = self._output = self.log.new_cleaned_segment(group[0].segment.base_offset)
+        cleaner.begin_segment(self._open_at(output.base_offset))
         is_changed = len(group) > 1
         # A gap that no segment can hold may follow: nothing of what is replaced begins in it.
         end_offset = output.base_offset

@@ -285,6 +285,35 @@ class TestTransactions:
             assert markers(log) == left
             assert log.aborted_transactions(0, 4) == []
 
+    @pytest.mark.parametrize("is_snapshot_lost", [False, True])
+    def test_a_marker_stays_where_a_snapshot_says_that_its_transaction_is_open(self, is_snapshot_lost: bool) -> None:
+        """Loading may begin with that snapshot; without the marker the last stable offset would stay there for ever."""
+        fs = SimFileSystem()
+        config = replace(COMPACT, segment_bytes=1000)
+        log_dir, log = create_log(config, fs)
+        put(log, ("a", "1"), is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+        put(log, ("large", "x" * 700))
+        log.roll()
+        base = log.log_end_offset
+        end_transaction(log, 1, commit=True)
+        put(log, ("a", "2"))
+        for sequence in range(1, 6):  # the batch of the transaction need not be remembered any more
+            put(log, (f"b{sequence}", "x"), producer_id=1, producer_epoch=0, base_sequence=sequence)
+        if is_snapshot_lost:
+            fs.put(f"{DIRECTORY}/{base:020d}.snapshot", b"damaged")
+        for now_ms in (NOW_MS, NOW_MS, NOW_MS + 1000):
+            put(log, ("c", "x"))
+            log.roll()
+            assert compact(log_dir, log, now_ms=now_ms)
+        assert log.segment_base_offsets[:2] == [0, base]
+        assert (0, "a", "1") not in contents(log)
+        log_dir.checkpoint()
+        if not is_snapshot_lost:
+            fs.put(f"{DIRECTORY}/{log.log_end_offset:020d}.snapshot", b"damaged")
+        log = reopen(fs, config)
+        assert log.producers.open_transactions() == {}
+        assert markers(log) == [base]
+
     def test_a_marker_stays_as_long_as_the_transaction_has_data(self) -> None:
         log_dir, log = create_log(COMPACT)
         put(log, ("a", "x"), is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
