@@ -19,9 +19,9 @@ from kraftlog.testing.filesystem import SimFileSystem
 from tests.property.test_log_model import SETTINGS, LogMachine
 
 EXAMPLES = 2000
+EXAMPLES_AT_LENGTH = 10_000
 QUICK = settings(
     SETTINGS,
-    max_examples=EXAMPLES,
     derandomize=True,
     database=None,
     phases=[Phase.generate],
@@ -36,9 +36,9 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def check_that_it_fails(machine: type[LogMachine] = LogMachine) -> None:
+def check_that_it_fails(machine: type[LogMachine] = LogMachine, examples: int = EXAMPLES) -> None:
     with pytest.raises(Exception) as failure:
-        run_state_machine_as_test(machine, settings=QUICK)
+        run_state_machine_as_test(machine, settings=settings(QUICK, max_examples=examples))
     assert not isinstance(failure.value, TypeError | NameError | AttributeError), "the planted bug is none"
 
 
@@ -164,4 +164,4 @@ def test_a_planted_bug(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("bug", SLOW_BUGS)
 def test_a_planted_bug_at_length(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     SLOW_BUGS[bug](monkeypatch)
-    check_that_it_fails()
+    check_that_it_fails(examples=EXAMPLES_AT_LENGTH)
