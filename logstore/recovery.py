@@ -222,9 +222,11 @@ class _Recovery:
             first = 0
             self._start_at(first)
         for number in range(first, len(loaded.segments)):
-            base_offset = loaded.segments[number].base_offset
+            segment = loaded.segments[number]
+            base_offset = segment.base_offset
             if base_offset != self._end_offset:
-                if base_offset > self._trusted_gap_end:
+                is_new_start = base_offset < self._end_offset and is_zero(segment.file, 0, segment.size_bytes)
+                if is_new_start or base_offset > self._trusted_gap_end:
                     self._drop_from(number)
                     break
                 self._end_offset = base_offset
@@ -312,13 +314,14 @@ class _Recovery:
         self._loaded.needs_sync = True
 
     def _drop_from(self, number: int) -> None:
-        """Remove segments that continue something lost: nobody was told that they are safe (see the module).
+        """Remove segments that continue something lost: nobody was told that they are safe (see the module). Or an empty
+        one that begins within what is there: the log was about to start over, and has not.
 
         For good: a segment that another crash brought back might continue what is appended from now on.
         """
         for segment in reversed(self._loaded.segments[number:]):
             logger.warning(
-                "%s: removed, because the log ends at offset %d and the records in between were never synced",
+                "%s: removed, because the log ends at offset %d: records in between were never synced, or a cut not done",
                 segment.path(LOG_SUFFIX),
                 self._end_offset,
             )

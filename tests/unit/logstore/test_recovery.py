@@ -424,6 +424,22 @@ class TestDerivedFiles:
         assert (log.log_start_offset, log.log_end_offset) == (10, 10)
         assert log.epochs.entries == ((4, 10),)
 
+    def test_a_new_beginning_below_the_start_that_was_not_finished_is_none(self) -> None:
+        """The new segment reached the disk, the deletion of the old ones did not: the log is as it was before."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        for number in range(6):
+            append(log, str(number))
+        log.append_as_leader(idempotent(1, 0, 3), leader_epoch=0, now_ms=NOW_MS)
+        log_dir.record_log_starts({log: 8})
+        log.advance_log_start_offset(8)
+        log.flush()
+        fs.put(f"/data/t-0/{7:020d}.log", b"")
+        log = reopen(fs, SMALL)
+        assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (8, 9, [0, 5])
+        assert [(b.first_offset, b.last_offset) for b in log.producers.entries[1].batches] == [(6, 8)]
+        assert values_of(log) == [b"p1-2"]
+
     def test_index_files_without_a_log_are_removed(self) -> None:
         fs = written(5)
         fs.put("/data/t-0/00000000000000000700.index", b"12345678")
