@@ -4,12 +4,13 @@ One operation of the controller is one batch of MetadataRecords, each the value 
 the quorum itself (leader change, voters) is a control batch, see `control_records`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from kraftlog.kraft import control_records
+from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.raft import Entry, EntryKind, ReplicaKey, Voters
 from kraftlog.proto.errors import CorruptRecordError, UnsupportedVersionError
 from kraftlog.proto.metadata_pb2 import MetadataRecord
@@ -88,17 +89,24 @@ def _decode(value: bytes | None, offset: int) -> MetadataRecord:
 
 
 class ControlBatches:
-    """Makes the batches that the Raft core writes on its own account. `now_ms` gives the wall clock."""
+    """Makes the batches that the Raft core writes on its own account. `now_ms` gives the wall clock, `endpoints` the
+    addresses of those of the given voters that are known."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        endpoints: Callable[[Voters], Mapping[ReplicaKey, Endpoint]] = lambda voters: {},
+    ) -> None:
         self._now_ms = now_ms
+        self._endpoints = endpoints
 
     def leader_change(self, offset: int, term: int, leader: ReplicaKey, voters: Voters) -> bytes:
         value = control_records.encode_leader_change(leader, voters)
         return self._batch(offset, term, ControlType.LEADER_CHANGE, value)
 
     def voters(self, offset: int, term: int, voters: Voters) -> bytes:
-        return self._batch(offset, term, ControlType.KRAFT_VOTERS, control_records.encode_voters(voters))
+        value = control_records.encode_voters(voters, self._endpoints(voters))
+        return self._batch(offset, term, ControlType.KRAFT_VOTERS, value)
 
     def _batch(self, offset: int, term: int, control_type: ControlType, value: bytes) -> bytes:
         builder = BatchBuilder(is_control=True)
@@ -112,6 +120,13 @@ def entry_of(batch: bytes) -> Entry:
     check_crc(batch, 0, header)
     kind, voters = _kind_of(batch, header)
     return Entry(header.last_offset, header.leader_epoch, kind, batch, header.last_offset_delta + 1, voters)
+
+
+def voter_endpoints_of(entry: Entry) -> dict[ReplicaKey, Endpoint]:
+    """The addresses in an entry of kind VOTERS, by voter; without those of voters that have none there."""
+    assert entry.kind is EntryKind.VOTERS
+    (record,) = decode_batch(entry.data)
+    return control_records.decode_voter_endpoints(record.value)
 
 
 def _kind_of(batch: bytes, header: BatchHeader) -> tuple[EntryKind, Voters | None]:

@@ -4,9 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlog.kraft.control_records import decode_voters, encode_leader_change, encode_voters
+from kraftlog.kraft.control_records import (
+    decode_voter_endpoints,
+    decode_voters,
+    encode_leader_change,
+    encode_voters,
+)
+from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.raft import EntryKind, ReplicaKey
-from kraftlog.kraft.records import VERSIONS, ControlBatches, decode_records, encode_records, entry_of
+from kraftlog.kraft.records import (
+    VERSIONS,
+    ControlBatches,
+    decode_records,
+    encode_records,
+    entry_of,
+    voter_endpoints_of,
+)
 from kraftlog.proto.errors import CorruptRecordError, UnsupportedVersionError
 from kraftlog.proto.metadata_pb2 import (
     ConfigRecord,
@@ -114,6 +127,37 @@ def test_voters_come_back() -> None:
     assert (entry.kind, entry.voters, entry.last_offset, entry.term) == (EntryKind.VOTERS, VOTERS, 7, 2)
     (record,) = decode_batch(batch)
     assert record.key == b"\x00\x00\x00\x06"
+
+
+def test_voters_endpoints_have_kafkas_bytes_and_come_back() -> None:
+    """KIP-853, VotersRecord version 0: one endpoint of the listener CONTROLLER, or none where it is not known."""
+    endpoints = {ReplicaKey(3, DIRECTORY): Endpoint("c3.example", 9093), ReplicaKey(9): Endpoint("no-voter", 1)}
+    value = encode_voters(VOTERS, endpoints)
+    feature = bytes.fromhex("0000 0001 00 00")
+    assert value == (
+        bytes.fromhex("0000 03 00000001")
+        + bytes(16)
+        + b"\x01"  # no endpoints
+        + feature
+        + bytes.fromhex("00000003")
+        + DIRECTORY
+        + b"\x02"
+        + b"\x0bCONTROLLER"
+        + b"\x0bc3.example"
+        + bytes.fromhex("2385 00")
+        + feature
+        + b"\x00"
+    )
+    assert decode_voters(value) == VOTERS
+    assert decode_voter_endpoints(value) == {ReplicaKey(3, DIRECTORY): Endpoint("c3.example", 9093)}
+    entry = entry_of(ControlBatches(lambda: 0, lambda voters: endpoints).voters(7, 2, VOTERS))
+    assert (entry.voters, voter_endpoints_of(entry)) == (VOTERS, decode_voter_endpoints(value))
+
+
+def test_address_that_does_not_fit_is_refused_when_written() -> None:
+    """What could not be read again is not written."""
+    with pytest.raises(ValueError, match="255"):
+        encode_voters(VOTERS, {ReplicaKey(1): Endpoint("h" * 256, 1)})
 
 
 @given(st.binary(max_size=60))
