@@ -1,11 +1,16 @@
-"""The control records of the metadata log, in Kafka's bytes (KIP-595, KIP-853), so that Kafka's tools read them.
+"""The control records of the metadata log and of its snapshots, in Kafka's bytes (KIP-595, KIP-630, KIP-853), so that
+Kafka's tools read them.
 
-A control batch holds one record, with the key of `proto.records.control`. Here are the values. Integers are big-endian;
+A control batch of the log holds one record, with the key of `proto.records.control`; a snapshot begins with a batch of
+types 3, 5 and 6 and ends with one of type 4. Here are the values. Integers are big-endian;
 `uvarint` is an unsigned varint; a compact array of n starts with uvarint n + 1, a compact string of n bytes likewise;
 every structure ends with uvarint 0 (no tagged fields).
 
     type 2  int16 version 1 | int32 leader id | compact array of voters | compact array of granting voters
             voter: int32 node id | 16 bytes directory id
+    type 3  int16 version 0 | int64 timestamp (ms) of the last batch that the snapshot contains
+    type 4  int16 version 0
+    type 5  int16 version 0 | int16 kraft.version
     type 6  int16 version 0 | compact array of voters
             voter: int32 node id | 16 bytes directory id | compact array of endpoints |
                    lowest and highest supported kraft.version, int16 each, as a structure
@@ -24,11 +29,15 @@ from kraftlog.proto.varint import encode_unsigned, read_unsigned
 
 LISTENER = "CONTROLLER"
 """The name that endpoints are written with; any is read."""
+KRAFT_VERSION = 1
+"""Kafka's feature `kraft.version`: the voters are in the log (KIP-853)."""
 
 _VOTER = struct.Struct(">i16s")
 _PORT = struct.Struct(">H")
 _NO_TAGS = b"\x00"
-_MAX_KRAFT_VERSION = 1
+_HEADER = struct.Struct(">hq")
+_FOOTER = struct.Struct(">h")
+_VERSION = struct.Struct(">hh")
 _MAX_VOTERS = 1000  # far beyond any quorum: a bound on what a damaged count may allocate
 _MAX_ENDPOINTS = 16  # of one voter
 _MAX_STRING_BYTES = 255  # of a host or listener name
@@ -39,9 +48,49 @@ def encode_leader_change(leader: ReplicaKey, voters: Voters) -> bytes:
     return struct.pack(">hi", 1, leader.node_id) + members + _array([]) + _NO_TAGS
 
 
+def encode_snapshot_header(last_contained_log_timestamp_ms: int) -> bytes:
+    return _HEADER.pack(0, last_contained_log_timestamp_ms) + _NO_TAGS
+
+
+def decode_snapshot_header(value: bytes | None) -> int:
+    """The timestamp (ms) of the last batch that the snapshot contains."""
+    return _fixed("snapshot header", _HEADER, value)[1]
+
+
+def encode_snapshot_footer() -> bytes:
+    return _FOOTER.pack(0) + _NO_TAGS
+
+
+def check_snapshot_footer(value: bytes | None) -> None:
+    _fixed("snapshot footer", _FOOTER, value)
+
+
+def encode_kraft_version() -> bytes:
+    return _VERSION.pack(0, KRAFT_VERSION) + _NO_TAGS
+
+
+def check_kraft_version(value: bytes | None) -> None:
+    """Raise `UnsupportedVersionError` unless it is the version of this code."""
+    _, version = _fixed("kraft.version", _VERSION, value)
+    if version != KRAFT_VERSION:
+        raise UnsupportedVersionError(f"kraft.version {version} is not {KRAFT_VERSION}: another kraftlog wrote this")
+
+
+def _fixed(name: str, fields: struct.Struct, value: bytes | None) -> tuple[int, ...]:
+    """The fields of a record of fixed size; the first one is its version, 0."""
+    if value is None or len(value) < fields.size:
+        raise CorruptRecordError(f"a {name} record of {0 if value is None else len(value)} bytes cannot be read")
+    numbers: tuple[int, ...] = fields.unpack_from(value)
+    if numbers[0] != 0:
+        raise UnsupportedVersionError(f"{name} record of version {numbers[0]}: a later kraftlog wrote this")
+    if value[fields.size :] != _NO_TAGS:
+        raise CorruptRecordError(f"a {name} record of {len(value)} bytes cannot be read")
+    return numbers
+
+
 def encode_voters(voters: Voters, endpoints: Mapping[ReplicaKey, Endpoint] | None = None) -> bytes:
     """The value of a type 6 record; `endpoints` of others than `voters` are passed over."""
-    feature = struct.pack(">hh", 0, _MAX_KRAFT_VERSION) + _NO_TAGS
+    feature = struct.pack(">hh", 0, KRAFT_VERSION) + _NO_TAGS
     known = endpoints or {}
     members = [
         _VOTER.pack(*voter) + _array(_endpoints(known.get(voter))) + feature + _NO_TAGS for voter in sorted(voters)

@@ -4,6 +4,7 @@
 Nothing here decides anything.
 """
 
+from kraftlog.kraft.image.as_records import records_of
 from kraftlog.kraft.image.delta import MetadataDelta
 from kraftlog.kraft.image.image import (
     EMPTY_IMAGE,
@@ -30,4 +31,5 @@ __all__ = [
     "PartitionImage",
     "PersistentMap",
     "TopicImage",
+    "records_of",
 ]

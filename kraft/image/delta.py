@@ -45,12 +45,34 @@ class MetadataDelta:
     @classmethod
     def of_everything(cls, image: MetadataImage) -> "MetadataDelta":
         """From the empty image to `image`: what a publisher that joins late has missed."""
-        delta = cls()
-        delta._topics = {topic.topic_id: topic for topic in image.topics.values()}
-        delta._brokers = dict(image.brokers)
-        delta._configs = dict(image.resource_configs)
-        delta._features = dict(image.features)
-        delta._next_producer_id = image.next_producer_id
+        return cls.between(EMPTY_IMAGE, image)
+
+    @classmethod
+    def between(cls, before: MetadataImage, after: MetadataImage) -> "MetadataDelta":
+        """What differs, for an image that comes from a snapshot: nobody has the records in between.
+
+        `apply` gives an image that equals `after` and shares with `before` what did not change. A topic that was deleted
+        and created again has another id, so it is in both `deleted_topics` and `created_topics`.
+        """
+        delta = cls(before)
+        for topic in before.topics.values():
+            if topic.topic_id not in after.topic_names:
+                delta._deleted[topic.topic_id] = topic
+        for topic in after.topics.values():
+            known = before.topic_by_id(topic.topic_id)
+            changed = topic if known is None else _changed_topic(known, topic)
+            if changed is not None:
+                delta._topics[topic.topic_id] = changed
+        delta._brokers = {n: broker for n, broker in after.brokers.items() if before.brokers.get(n) != broker}
+        delta._brokers |= {n: None for n in before.brokers if n not in after.brokers}
+        delta._configs = {
+            key: configs
+            for key, configs in after.resource_configs.items()
+            if before.resource_configs.get(key) != configs
+        }
+        delta._configs |= {key: PersistentMap() for key in before.resource_configs if key not in after.resource_configs}
+        delta._features = {name: v for name, v in after.features.items() if before.features.get(name) != v}
+        delta._next_producer_id = after.next_producer_id
         return delta
 
     # --- what changed -------------------------------------------------------------------------------------------
@@ -226,3 +248,12 @@ class MetadataDelta:
         self._brokers[record.node_id] = replace(
             broker, is_fenced=record.fenced, in_controlled_shutdown=record.in_controlled_shutdown
         )
+
+
+def _changed_topic(before: TopicImage, after: TopicImage) -> TopicImage | None:
+    """`after` with the partitions of `before` that are equal; None: all are, and there are no others."""
+    known = before.partitions
+    same = {n: known[n] for n, partition in after.partitions.items() if n in known and known[n] == partition}
+    if len(same) == len(after.partitions) == len(known):
+        return None
+    return replace(after, partitions=PersistentMap({**after.partitions, **same}))

@@ -1,13 +1,21 @@
 """Metadata records as batches, and Kafka's bytes for the quorum's own control records."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlog.kraft.control_records import (
+    check_kraft_version,
+    check_snapshot_footer,
+    decode_snapshot_header,
     decode_voter_endpoints,
     decode_voters,
+    encode_kraft_version,
     encode_leader_change,
+    encode_snapshot_footer,
+    encode_snapshot_header,
     encode_voters,
 )
 from kraftlog.kraft.endpoints import Endpoint
@@ -158,6 +166,32 @@ def test_address_that_does_not_fit_is_refused_when_written() -> None:
     """What could not be read again is not written."""
     with pytest.raises(ValueError, match="255"):
         encode_voters(VOTERS, {ReplicaKey(1): Endpoint("h" * 256, 1)})
+
+
+def test_snapshot_records_have_kafkas_bytes() -> None:
+    """KIP-630 and KIP-853: header, footer, kraft.version."""
+    assert encode_snapshot_header(258) == bytes.fromhex("0000 0000000000000102 00")
+    assert encode_snapshot_footer() == bytes.fromhex("0000 00")
+    assert encode_kraft_version() == bytes.fromhex("0000 0001 00")
+    assert decode_snapshot_header(encode_snapshot_header(258)) == 258
+    check_snapshot_footer(encode_snapshot_footer())
+    check_kraft_version(encode_kraft_version())
+
+
+@pytest.mark.parametrize("read", [decode_snapshot_header, check_snapshot_footer, check_kraft_version])
+@pytest.mark.parametrize("value", [None, b"", b"\x00", bytes(30), b"\x00\x00\x00\x01\x01"])
+def test_bad_snapshot_records_are_refused(read: Callable[[bytes | None], object], value: bytes | None) -> None:
+    """Cut, longer than they should be, with tagged fields."""
+    with pytest.raises(CorruptRecordError, match="cannot be read"):
+        read(value)
+
+
+def test_later_snapshot_records_are_refused() -> None:
+    """What they mean for the log is not known."""
+    with pytest.raises(UnsupportedVersionError, match=r"kraft\.version 2"):
+        check_kraft_version(bytes.fromhex("0000 0002 00"))
+    with pytest.raises(UnsupportedVersionError, match="version 1"):
+        check_snapshot_footer(bytes.fromhex("0001 00"))
 
 
 @given(st.binary(max_size=60))

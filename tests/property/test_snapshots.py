@@ -1,0 +1,148 @@
+"""Snapshots say what the log says: any metadata, any moment."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kraftlog.kraft.endpoints import Endpoint
+from kraftlog.kraft.image import (
+    BrokerImage,
+    MetadataDelta,
+    MetadataImage,
+    PartitionImage,
+    PersistentMap,
+    TopicImage,
+)
+from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.kraft.snapshot import SnapshotContents, SnapshotId, decode_snapshot, encode_snapshot
+from kraftlog.proto.errors import CorruptRecordError, UnsupportedVersionError
+from tests.property.metadata_histories import Batch, histories, replayed
+
+VOTERS = frozenset({ReplicaKey(1), ReplicaKey(2, bytes(range(16)))})
+ENDPOINTS = {ReplicaKey(1): Endpoint("localhost", 9093)}
+TOPIC_ID = bytes(range(16))
+
+
+def encoded(image: MetadataImage) -> bytes:
+    return b"".join(encode_snapshot(image, VOTERS, ENDPOINTS, timestamp_ms=5))
+
+
+def through_a_snapshot(image: MetadataImage) -> SnapshotContents:
+    return decode_snapshot(encoded(image), SnapshotId.of(image))
+
+
+def full_image() -> MetadataImage:
+    """No field has its default."""
+    partition = PartitionImage(
+        partition=3,
+        replicas=(1, 2),
+        in_sync_replicas=(2,),
+        leader_id=2,
+        leader_epoch=4,
+        partition_epoch=5,
+        removing_replicas=(1,),
+        adding_replicas=(3,),
+        eligible_leader_replicas=(1,),
+        directories=(bytes(16), TOPIC_ID),
+    )
+    broker = BrokerImage(
+        node_id=2,
+        incarnation_id=TOPIC_ID,
+        broker_epoch=7,
+        host="h",
+        port=9092,
+        rack="r",
+        is_fenced=True,
+        in_controlled_shutdown=True,
+        log_dirs=(TOPIC_ID,),
+    )
+    return MetadataImage(
+        offset=40,
+        leader_epoch=3,
+        topics=PersistentMap({"t": TopicImage(name="t", topic_id=TOPIC_ID, partitions=PersistentMap({3: partition}))}),
+        topic_names=PersistentMap({TOPIC_ID: "t"}),
+        brokers=PersistentMap({2: broker}),
+        resource_configs=PersistentMap({(2, "t"): PersistentMap({"k": "v"}), (4, "1"): PersistentMap({"k": ""})}),
+        features=PersistentMap({"metadata.version": 1}),
+        next_producer_id=1000,
+    )
+
+
+def test_every_field_of_an_image_is_in_its_snapshot() -> None:
+    """A field that is new in an image must be set in `full_image`, or this fails; and be in the snapshot, or it is lost."""
+    image = full_image()
+    values = [image, image.brokers[2], image.topics["t"], image.topics["t"].partitions[3]]
+    for value in values:
+        for each in dataclasses.fields(value):
+            default = each.default_factory() if callable(each.default_factory) else each.default
+            assert getattr(value, each.name) != default, f"{type(value).__name__}.{each.name} is not set"
+    assert through_a_snapshot(image).image == image
+
+
+@given(histories())
+def test_image_comes_back_from_its_snapshot(history: list[Batch]) -> None:
+    """With the voters, and the same bytes for the same image."""
+    image = replayed(history)
+    contents = through_a_snapshot(image)
+    assert contents.image == image
+    assert (contents.voters, contents.endpoints, contents.timestamp_ms) == (VOTERS, ENDPOINTS, 5)
+    assert encoded(contents.image) == encoded(image)
+
+
+@given(histories(), st.integers(0, 100))
+def test_snapshot_and_the_log_after_it_give_what_the_whole_log_gives(history: list[Batch], where: int) -> None:
+    """At any point of the log."""
+    where %= len(history) + 1
+    start = through_a_snapshot(replayed(history[:where])).image
+    assert replayed(history[where:], start) == replayed(history)
+
+
+@given(histories(), st.integers(0, 100), st.booleans())
+def test_delta_between_two_images_says_what_differs(history: list[Batch], where: int, is_backwards: bool) -> None:
+    """As publishers need it when a snapshot replaces the image; what is equal is the same object afterwards. Backwards:
+    images that are no successors have nothing in common by chance."""
+    before, target = replayed(history[: where % (len(history) + 1)]), replayed(history)
+    if is_backwards:
+        before, target = target, before
+    after = through_a_snapshot(target).image
+    delta = MetadataDelta.between(before, after)
+    image = delta.apply(after.offset, after.leader_epoch)
+    if not is_backwards:  # a feature, once set, stays
+        assert image == after
+    old, new = {t.topic_id: t for t in before.topics.values()}, {t.topic_id: t for t in after.topics.values()}
+    assert {t.topic_id for t in delta.created_topics} == new.keys() - old.keys()
+    assert {t.topic_id for t in delta.deleted_topics} == old.keys() - new.keys()
+    assert {t.topic_id for t in delta.changed_topics} == {i for i in new.keys() & old.keys() if new[i] != old[i]}
+    for topic in (*delta.created_topics, *delta.changed_topics):
+        known = old[topic.topic_id].partitions if topic.topic_id in old else {}
+        assert {p.partition for p in delta.changed_partitions(topic)} == {
+            n for n, partition in topic.partitions.items() if known.get(n) != partition
+        }
+    assert {n: image.brokers.get(n) for n in delta.changed_brokers} == dict(delta.changed_brokers)
+    assert delta.changed_brokers.keys() == {
+        n for n in before.brokers.keys() | after.brokers.keys() if before.brokers.get(n) != after.brokers.get(n)
+    }
+    assert {key: dict(configs) for key, configs in delta.changed_configs.items()} == {
+        key: dict(after.resource_configs.get(key, {}))
+        for key in before.resource_configs.keys() | after.resource_configs.keys()
+        if before.resource_configs.get(key) != after.resource_configs.get(key)
+    }
+    same = MetadataDelta.between(image, through_a_snapshot(image).image)
+    assert same.is_empty
+
+
+@given(histories(max_batches=8), st.data())
+def test_no_damaged_snapshot_is_read(history: list[Batch], data: st.DataObject) -> None:
+    """A bit, a cut, a part that is written twice or missing."""
+    image = replayed(history)
+    sound = encoded(image)
+    start, end = sorted((data.draw(st.integers(0, len(sound))), data.draw(st.integers(0, len(sound)))))
+    bit = data.draw(st.integers(0, 8 * len(sound) - 1))
+    flipped = bytearray(sound)
+    flipped[bit // 8] ^= 1 << bit % 8
+    for damaged in (bytes(flipped), sound[:start], sound[:start] + sound[end:], sound[:end] + sound[start:]):
+        if damaged != sound:
+            with pytest.raises((CorruptRecordError, UnsupportedVersionError)):
+                decode_snapshot(damaged, SnapshotId.of(image))
