@@ -16,6 +16,10 @@ class RaftConfig:
     heartbeat_ticks: int = 2
     """Ticks between heartbeats of a leader. At least 1."""
 
+    fetch_ticks: int = 20
+    """Ticks without a message of its leader after which an observer takes it for lost and looks for another
+    (`controller.quorum.fetch.timeout.ms`). At least 2 x heartbeat_ticks + 1."""
+
     max_append_bytes: int = 1 * MiB
     """Entry bytes in one append; one entry may exceed it, since an entry is never split."""
 
@@ -41,6 +45,8 @@ class RaftConfig:
             raise ValueError(
                 f"election_ticks={self.election_ticks} must exceed 2 x heartbeat_ticks={self.heartbeat_ticks}"
             )
+        if self.fetch_ticks <= 2 * self.heartbeat_ticks:
+            raise ValueError(f"fetch_ticks={self.fetch_ticks} must exceed 2 x heartbeat_ticks={self.heartbeat_ticks}")
         for name in (
             "max_append_bytes",
             "max_inflight_bytes",

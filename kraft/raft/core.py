@@ -100,7 +100,8 @@ class RaftCore:
         self.leadership: Leadership | None = None
         """Set exactly while the role is LEADER."""
         self.observers: set[ReplicaKey] = set()
-        """Replicas that get the log from this node when it leads, but have no vote. Kept in memory only."""
+        """Replicas that get the log from this node when it leads, whether they are voters or not. Kept in memory only.
+        A voter that is among them learns of its own removal, because it is fed on."""
         self._votes: set[ReplicaKey] = set()
         self._incoming: tuple[tuple[ReplicaKey, int, int], bytearray] | None = None
         self._messages: list[Message] = []
@@ -149,12 +150,34 @@ class RaftCore:
     # --- inputs -------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Time passes; the driver calls it at a steady pace."""
+        """Time passes; the driver calls it at a steady pace.
+
+        Who has no vote never campaigns. It takes its leader for lost after `fetch_ticks` without a message of it, and
+        the driver then connects it to another node (KIP-595: an observer looks for the leader among the voters).
+        """
         self._elapsed_ticks += 1
         if self.leadership is not None:
             self.leadership.tick()
-        elif self._elapsed_ticks >= self._timeout_ticks:
-            self.campaign()
+        elif self.key in self.voters:
+            if self._elapsed_ticks >= self._timeout_ticks:
+                self.campaign()
+        elif self._elapsed_ticks >= self.config.fetch_ticks:
+            self.become_follower(self.term, None)
+
+    def observe(self, key: ReplicaKey) -> None:
+        """`key` asks for the log: it gets it while this node leads, now or later, until `forget_observer` (KIP-595: an
+        observer fetches, but neither votes nor counts towards a commit). May be repeated."""
+        if key == self.key or key in self.observers:
+            return
+        self.observers.add(key)
+        if self.leadership is not None:
+            self.leadership.sync_observers()
+
+    def forget_observer(self, key: ReplicaKey) -> None:
+        """`key` has gone. A voter goes on getting the log. May be repeated."""
+        self.observers.discard(key)
+        if self.leadership is not None:
+            self.leadership.sync_observers()
 
     def campaign(self) -> None:
         """Try to become leader now instead of at the timeout; starts with pre-votes, so it disturbs nobody.
@@ -447,7 +470,8 @@ class RaftCore:
             return
         self._merge(entries)
         verified = max(prev, end)
-        self.commit_offset = max(self.commit_offset, min(request.commit_offset, verified))
+        # floor: where a right leader commits, an entry ends
+        self.commit_offset = max(self.commit_offset, self.log.floor(min(request.commit_offset, verified)))
         self._accept(request, verified)
 
     def _merge(self, entries: tuple[Entry, ...]) -> None:

@@ -170,24 +170,27 @@ class Leadership:
         progress = self.progress.get(key)
         if progress is None:
             core.observers.add(key)
-            self._sync_progress()
-            self._replicate(key, is_heartbeat=True)
+            self.sync_observers()
             raise BusyError(f"node {key.node_id} observes from now on; add it when it has caught up")
         if progress.match_offset < core.commit_offset or not progress.is_active:
             raise BusyError(
                 f"node {key.node_id} has offset {progress.match_offset}, the commit offset is {core.commit_offset}"
             )
-        core.observers.discard(key)
         return self._append_voters(core.voters | {key})
 
     def remove_voter(self, key: ReplicaKey) -> Entry | None:
         core = self._core
         self.check_may_change_voters()
-        core.observers.discard(key)
         if key not in core.voters or len(core.voters) == 1:
-            self._sync_progress()
             return None
         return self._append_voters(core.voters - {key})
+
+    def sync_observers(self) -> None:
+        """The core's `observers` have changed. A new one gets a first append at once: it may have waited long."""
+        known = set(self.progress)
+        self._sync_progress()
+        for key in sorted(self.progress.keys() - known):
+            self._replicate(key, is_heartbeat=True)
 
     def check_may_change_voters(self) -> None:
         """One change at a time, and none before an entry of the own term is committed: else two majorities that do
@@ -334,6 +337,8 @@ class Leadership:
         if not response.is_accepted:
             self._on_refusal(response, progress)
             return
+        if core.log.floor(response.match_offset) != response.match_offset:
+            return  # no log that this leader has sent ends there: a broken peer
         progress.matched(response.match_offset)
         self.maybe_commit()
         if core.leadership is not self:

@@ -16,6 +16,7 @@ Commands, one a line; blocks end with `----` and the outcome, up to a blank line
     cut 3 / heal                    lose every message from and to these nodes
     restart 2                       with what is on its disk
     change-voter 1 add=4 | remove=2
+    observe 1 4 / forget 1 4        node 4 asks node 1 for the log; it has gone
     read 1 name
     transfer 1 2
     compact 1                       snapshot of what is applied
@@ -257,6 +258,16 @@ class Scenario:
             self._say("it is so already" if entry is None else f"{number} appended {_entry(entry)}")
         finally:
             self._pump(node)
+
+    def do_observe(self, number: str, observer: str) -> None:
+        node = self._node(number)
+        node.core.observe(ReplicaKey(int(observer)))
+        self._pump(node)
+
+    def do_forget(self, number: str, observer: str) -> None:
+        node = self._node(number)
+        node.core.forget_observer(ReplicaKey(int(observer)))
+        self._pump(node)
 
     def do_read(self, number: str, name: str) -> None:
         node = self._node(number)

@@ -123,6 +123,9 @@ class Checker:
         """Election safety and leader completeness (Raft figure 3)."""
         term, first = engine.term, engine.first_index
         self.stats["elections"] += 1
+        voters = engine.voters()
+        if voters is not None and nid not in voters:
+            self.fail("elected-without-vote", term=term, node=nid, voters=sorted(voters))
         leaders = self.leaders.setdefault(term, set())
         leaders.add(nid)
         if len(leaders) > 1:

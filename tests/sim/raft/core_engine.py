@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 SNAPSHOT = "snapshot"
 
 
+class Observe:
+    """A node that knows no leader asks another one for the log, as the transport does by connecting. A voter does so too:
+    it may have been removed without having heard of it."""
+
+    def __str__(self) -> str:
+        return "observe"
+
+
+OBSERVE = Observe()
+
+
 def key_of(nid: str) -> ReplicaKey:
     return ReplicaKey(int(nid[1:]))
 
@@ -55,10 +66,11 @@ class PlainControl:
 def raft_config(seed: int) -> RaftConfig:
     """Every other seed has bounds so small that each of them is reached."""
     if seed % 2:
-        return RaftConfig(election_ticks=7, heartbeat_ticks=1)
+        return RaftConfig(election_ticks=7, heartbeat_ticks=1, fetch_ticks=10)
     return RaftConfig(
         election_ticks=7,
         heartbeat_ticks=1,
+        fetch_ticks=10,
         max_append_bytes=6,
         max_inflight_bytes=20,
         max_apply_bytes=10,
@@ -95,6 +107,7 @@ class CoreEngine(Engine):
         self._state: State = pickle.loads(snapshot.data)
         self._pending: dict[int, tuple[int, Callable[[Outcome], None]]] = {}
         self._wanted_changes: list[tuple[str, str, int]] = []
+        self._ticks_without_leader = 0
         world.checker.on_state(nid, self._state)
 
     def _load_log(self, snapshot: Snapshot) -> None:
@@ -175,13 +188,32 @@ class CoreEngine(Engine):
             self._in_flight = None
             self._complete(ready)
         self.core.tick()
+        if self.world.mode.has_observers and self.core.leader is None:
+            self._look_for_leader()
         wanted, self._wanted_changes = self._wanted_changes, []
         for operation, peer, tries in wanted:
             self._change_voter(operation, peer, tries - 1)
         self.pump()
 
-    def receive(self, src: str, message: Message) -> None:
-        self.core.step(message)
+    def _look_for_leader(self) -> None:
+        """One node after the other, in turns that are long enough for an answer."""
+        self._ticks_without_leader += 1
+        if self._ticks_without_leader % 5 == 1:
+            others = [nid for nid in self.world.pool if nid != self.nid]
+            self.world.send(self.nid, others[self._ticks_without_leader // 5 % len(others)], OBSERVE)
+
+    def receive(self, src: str, message: Message | Observe) -> None:
+        if isinstance(message, Observe):
+            self.core.observe(key_of(src))
+        else:
+            self.core.step(message)
+        self.pump()
+
+    def on_disconnected(self, peer: str) -> None:
+        self.forget(peer)
+
+    def forget(self, peer: str) -> None:
+        self.core.forget_observer(key_of(peer))
         self.pump()
 
     def propose(self, command: Command, answer: Callable[[Outcome], None]) -> None:

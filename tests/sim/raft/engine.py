@@ -38,6 +38,9 @@ class Engine:
     def change_voter(self, operation: str, peer: str) -> None:
         """operation: add or remove."""
 
+    def forget(self, peer: str) -> None:
+        """`peer`, who observed, has gone."""
+
     term: int = 0
     is_leader: bool = False
     commit_index: int = -1

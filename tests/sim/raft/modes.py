@@ -37,6 +37,10 @@ class Mode:
     compact: float = 0.0
     voters: float = 0.0
     """Voter changes."""
+    has_observers: bool = False
+    """The spare nodes, and removed voters, ask for the log; in the end they have it too."""
+    forget: float = 0.0
+    """A node forgets one that observes."""
     propose: float = 0.25
     burst: int = 4
     read: float = 0.0
@@ -60,6 +64,9 @@ MODES = {
         replace(_DATAGRAMS, name="duplicate", drop=0.02, duplicate=0.10, delay=2),
         replace(_CHAOS, name="chaos", delay=3, midcrash=0.01, compact=0.1),
         replace(_CHAOS, name="voters", delay=2, compact=0.08, voters=0.06),
+        replace(_LAN, name="observers", crash=0.04, compact=0.15, has_observers=True),
+        replace(_CHAOS, name="observers-chaos", delay=3, compact=0.1, forget=0.03, has_observers=True),
+        replace(_CHAOS, name="observers-voters", compact=0.08, voters=0.06, forget=0.02, has_observers=True),
     ]
 }
 
@@ -75,6 +82,7 @@ _KINDS = (
     "compact",
     "read",
     "voters",
+    "forget",
 )
 
 

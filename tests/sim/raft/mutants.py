@@ -218,6 +218,54 @@ class CountsUnwritten(CoreEngine):
     core_class = _CountsUnwrittenCore
 
 
+class _CountsObservers(Leadership):
+    def quorum_offset(self) -> int:
+        core = self._core
+        return core.quorum_of([core.persisted_offset, *(progress.match_offset for progress in self.progress.values())])
+
+
+class _CountsObserversCore(RaftCore):
+    leadership_class = _CountsObservers
+
+
+class CountsObservers(CoreEngine):
+    """Counts everybody who has an entry, with a vote or without."""
+
+    core_class = _CountsObserversCore
+
+
+class _CampaignsWithoutVote(RaftCore):
+    def _campaign(self, *, is_pre_vote: bool, is_forced: bool = False) -> None:
+        voters = self.voters
+        self._voter_sets.append((self.voters_offset, voters | {self.key}))
+        super()._campaign(is_pre_vote=is_pre_vote, is_forced=is_forced)
+        if self._voter_sets[-1][1] == voters | {self.key}:
+            self._voter_sets.pop()
+
+    def tick(self) -> None:
+        super().tick()
+        if self.key not in self.voters and self.leader is None and self.leadership is None:
+            self.campaign()
+
+
+class CampaignsWithoutVote(CoreEngine):
+    """An observer that hears no leader stands for election."""
+
+    core_class = _CampaignsWithoutVote
+
+
+class _StaysWithItsLeader(RaftCore):
+    def tick(self) -> None:
+        if self.key in self.voters or self.leader is None:
+            super().tick()
+
+
+class StaysWithItsLeader(CoreEngine):
+    """An observer that waits for ever for the leader that it had."""
+
+    core_class = _StaysWithItsLeader
+
+
 MUTANTS: dict[str, type[CoreEngine]] = {
     "no-fsync": NoFsync,
     "sends-first": SendsFirst,
@@ -234,4 +282,7 @@ MUTANTS: dict[str, type[CoreEngine]] = {
     "accepts-old-answers": AcceptsOldAnswers,
     "keeps-conflicts": KeepsConflicts,
     "counts-unwritten": CountsUnwritten,
+    "counts-observers": CountsObservers,
+    "campaigns-without-vote": CampaignsWithoutVote,
+    "stays-with-its-leader": StaysWithItsLeader,
 }

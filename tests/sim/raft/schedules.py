@@ -84,7 +84,7 @@ def acknowledgement_of_an_earlier_leadership(engine: EngineFactory) -> str | Non
     b, c, _, e = lab.others(a)
     lab.cut([a, b])
     lab.drop(lambda src, dst, message: (src, dst) == (b, a) and message.term == 1)
-    lab.put(a, *range(100, 110))  # on a and b only
+    lab.put(a, *range(99, 129, 3))  # on a and b only; of one record each, so that an entry ends at each offset
     lab.go(1)
     kept = [message for src, dst, message in lab.sent if (src, dst) == (b, a) and isinstance(message, AppendResponse)]
     kept = [message for message in kept if message.match_offset == lab.core(a).log.last_offset]
@@ -97,7 +97,7 @@ def acknowledgement_of_an_earlier_leadership(engine: EngineFactory) -> str | Non
     lab.only(a)
     assert lab.go(40, lambda: lab.hosts[a].running.is_leader)
     lab.drop(lambda src, dst, message: src == a and dst in (b, e))  # the new leadership reaches only d
-    lab.put(a, 200)
+    lab.put(a, *range(201, 231, 3))
     lab.deliver(b, a, kept[-1])
     lab.go(3)
     return lab.verdict()

@@ -33,6 +33,10 @@ CONFIGURATIONS = [  # mode, voters, spare nodes, share of the seeds
     ("power-compact", 1, 1, 1),
     ("chaos", 1, 1, 1),
     ("voters", 2, 2, 0.5),
+    ("observers", 3, 2, 0.7),
+    ("observers", 1, 1, 0.5),
+    ("observers-chaos", 3, 2, 0.7),
+    ("observers-voters", 3, 2, 0.7),
 ]
 
 

@@ -28,6 +28,9 @@ CONVICTED_BY_SEEDS = {  # mode, voters, spare nodes
     "keeps-conflicts": ("duplicate", 5, 0),
     "reads-early": ("chaos", 3, 0),
     "counts-unwritten": ("power-compact", 1, 1),
+    "counts-observers": ("observers-chaos", 3, 2),
+    "campaigns-without-vote": ("observers", 3, 2),
+    "stays-with-its-leader": ("observers-chaos", 3, 2),
 }
 SEEDS = 60
 

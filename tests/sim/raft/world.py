@@ -213,6 +213,11 @@ class World:
             if host.engine is not None and host.engine.is_leader and not self.is_stalled(host.nid):
                 self.guard(host, host.engine.change_voter, operation, peer)
 
+    def on_forget(self, nid: str, peer: str) -> None:
+        host = self.hosts[nid]
+        if host.engine is not None:
+            self.guard(host, host.engine.forget, peer)
+
     def on_read(self, nid: str, _: str) -> None:
         host = self._ready(nid)
         if host is not None:
@@ -288,8 +293,10 @@ class World:
             self.checker.fail("acked-lost", lost=lost[:5], count=len(lost), node=best.nid)
 
     def members(self) -> list[Host]:
-        """The running voters, as the newest leader sees them."""
+        """Who must converge: the running voters, as the newest leader sees them, and the observers."""
         hosts = self.running_hosts()
+        if self.mode.has_observers:
+            return hosts
         leaders = [host for host in hosts if host.running.is_leader]
         voters = max(leaders, key=lambda host: host.running.term).running.voters() if leaders else None
         wanted = voters or self.ids
