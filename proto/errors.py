@@ -155,6 +155,7 @@ class ErrorCode(IntEnum):
     DATA_LOSS = 1003
     ILLEGAL_STATE = 1004
     SERIALIZATION_FAILED = 1005
+    SSL_AUTHENTICATION_FAILED = 1006
 
 
 class KraftlogError(Exception):
@@ -1060,6 +1061,14 @@ class SerializationFailedError(KraftlogError):
     code = ErrorCode.SERIALIZATION_FAILED
     summary = "a key or value could not be turned into bytes"
     grpc_status = "INVALID_ARGUMENT"
+
+
+class SslAuthenticationFailedError(KraftlogError):
+    """Kafka's clients have `SslAuthenticationException` for it, without a code."""
+
+    code = ErrorCode.SSL_AUTHENTICATION_FAILED
+    summary = "client and broker could not agree on a secure connection"
+    grpc_status = "UNAUTHENTICATED"
 
 
 def _all_classes() -> dict[int, type[KraftlogError]]:

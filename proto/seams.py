@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from kraftlog.proto.security import ANONYMOUS, Principal, Security
+
 T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
@@ -77,10 +79,12 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who calls: the peer's address and principal, and the metadata of the call."""
+    """Who calls: the peer's address and principal, the listener that it came to, and the metadata of the call."""
 
     peer: str = ""
-    principal: str = "ANONYMOUS"
+    principal: Principal = ANONYMOUS
+    listener: str = ""
+    """Name of the node's listener; empty where nobody says."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -138,4 +142,8 @@ class Network(Connector, Protocol):
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         """Listen on `host:port`. Raises `OSError` if the address is taken."""
+        ...
+
+    def secured(self, security: Security) -> "Network":
+        """The same network with all its further channels and listeners secured so. Raises `InvalidConfigError`."""
         ...

@@ -81,7 +81,7 @@ class AsyncAdmin:
         self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
         self._clock = clock or LoopClock()
         self._random = random or random_module.Random()
-        self._connector = connector or default_connector()
+        self._connector = connector or default_connector(self.config)
         self._cluster = Cluster(self.config, connector=self._connector, clock=self._clock, random=self._random)
         self._leaders = LeaderQuestions(self.config, self._cluster, clock=self._clock, random=self._random)
         self._finder = OffsetFinder(self.config, self._cluster, clock=self._clock, random=self._random)
@@ -458,7 +458,11 @@ class Admin:
         **options: Unpack[AdminOptions],
     ) -> None:
         self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
-        self._parts = {"connector": connector or default_connector(), "clock": clock or SystemClock(), "random": random}
+        self._parts = {
+            "connector": connector or default_connector(self.config),
+            "clock": clock or SystemClock(),
+            "random": random,
+        }
         self._is_closed = False
         self._set_up()
         register_client(self)

@@ -4,6 +4,7 @@ Keys may be given in snake case or with Kafka's dots (`linger.ms`); values as th
 an error that names the nearest known one, so that a typing mistake cannot silently fall back to a default.
 """
 
+import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown, snake
 from kraftlog.proto.errors import InvalidConfigError
 from kraftlog.proto.names import validate_group_id
+from kraftlog.proto.security import SecurityProtocol
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 MIB = 1024 * 1024
@@ -47,6 +49,19 @@ class ClientConfig:
     """Pause before the first retry; doubles up to retry_backoff_max_ms. At least 1."""
     retry_backoff_max_ms: int = 1_000
     """Longest pause between retries. At least retry_backoff_ms."""
+    security_protocol: str = "PLAINTEXT"
+    """`PLAINTEXT` or `SSL`: that of the listener that is dialled."""
+    ssl_cafile: str | None = None
+    """PEM file with the certificates of the authorities that brokers are checked with. None: the system's. Also taken as
+    `ssl.truststore.location`."""
+    ssl_certfile: str | None = None
+    """PEM file with this client's certificate chain, for brokers that ask for it. None: none is shown. Also taken as
+    `ssl.keystore.location`."""
+    ssl_keyfile: str | None = None
+    """PEM file with the private key of ssl_certfile, not encrypted. None: the key is in ssl_certfile too."""
+    ssl_check_hostname: bool = True
+    """Whether a broker's certificate must be for the host name that is dialled. Without it, any that ssl_cafile accepts will
+    do. Also taken as `ssl.endpoint.identification.algorithm` (`https` or empty)."""
 
     where: ClassVar[str] = "client"
 
@@ -54,15 +69,30 @@ class ClientConfig:
         object.__setattr__(self, "bootstrap_servers", parse_servers(self.bootstrap_servers))
         for name in ("request_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms", "retry_backoff_ms"):
             check_range(name, getattr(self, name), minimum=1)
+        self._check_security()
         if self.retry_backoff_max_ms < self.retry_backoff_ms:
             raise InvalidConfigError(
                 f"retry_backoff_max_ms={self.retry_backoff_max_ms} is below retry_backoff_ms={self.retry_backoff_ms}"
             )
 
+    def _check_security(self) -> None:
+        object.__setattr__(self, "security_protocol", str(self.security_protocol).upper())
+        _one_of("security_protocol", self.security_protocol, tuple(SecurityProtocol))
+        for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
+            path = getattr(self, name)
+            if path is not None:
+                object.__setattr__(self, name, os.fspath(path) or None)
+                if self.security_protocol == SecurityProtocol.PLAINTEXT and path:
+                    raise InvalidConfigError(
+                        f"config {name} has no meaning without security_protocol=SSL: set that too"
+                    )
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise InvalidConfigError("config ssl_keyfile needs ssl_certfile, the certificate that goes with the key")
+
     @classmethod
     def of(cls: type[C], config: Mapping[str, Any] | None = None, /, **options: Any) -> C:
         """Build from a mapping and keyword options (which win); both accept dotted keys and text values."""
-        given = {snake(key): value for key, value in {**(config or {}), **options}.items()}
+        given = _own_names({snake(key): value for key, value in {**(config or {}), **options}.items()})
         names = [field.name for field in fields(cls)]
         reject_unknown(given, names, cls.where)
         hints = typing.get_type_hints(cls)
@@ -219,6 +249,23 @@ class AdminConfig(ClientConfig):
     """Configuration of `Admin` and `AsyncAdmin`."""
 
     where: ClassVar[str] = "admin"
+
+
+def _own_names(given: dict[str, Any]) -> dict[str, Any]:
+    """Kafka's Java names of TLS options as ours. Raises `InvalidConfigError` for a store that is not PEM."""
+    for java, own in (("ssl_truststore_location", "ssl_cafile"), ("ssl_keystore_location", "ssl_certfile")):
+        if java in given:
+            value = given.pop(java)
+            if given.setdefault(own, value) != value:
+                raise InvalidConfigError(f"config {java}={value!r} contradicts {own}={given[own]!r}: keep one")
+    for java in ("ssl_truststore_type", "ssl_keystore_type"):
+        _one_of(java, str(given.pop(java, "PEM")).upper(), ("PEM",))
+    if "ssl_endpoint_identification_algorithm" in given:
+        algorithm = str(given.pop("ssl_endpoint_identification_algorithm") or "")
+        if algorithm:
+            _one_of("ssl_endpoint_identification_algorithm", algorithm, ("https",))
+        given.setdefault("ssl_check_hostname", bool(algorithm))
+    return given
 
 
 def parse_servers(servers: str | Sequence[str]) -> tuple[str, ...]:

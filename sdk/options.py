@@ -4,6 +4,7 @@ The names are those of the configuration classes in `kraftlog.sdk.config`, which
 two equal.
 """
 
+import os
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -21,6 +22,11 @@ class ClientOptions(TypedDict, total=False):
     metadata_max_age_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
+    security_protocol: str
+    ssl_cafile: str | os.PathLike[str] | None
+    ssl_certfile: str | os.PathLike[str] | None
+    ssl_keyfile: str | os.PathLike[str] | None
+    ssl_check_hostname: bool
 
 
 class ProducerOptions(ClientOptions, total=False):

@@ -37,6 +37,8 @@ from kraftlog.proto.errors import (
     error_for,
 )
 from kraftlog.proto.seams import Channel, Payload, Stream
+from kraftlog.sdk.tls import TlsSecurity
+from kraftlog.sdk.tls_probe import certified_name, refusal
 
 T = TypeVar("T")
 
@@ -58,38 +60,37 @@ _quiet: set[tuple[int, int]] = set()
 class GrpcConnector:
     """Makes gRPC channels. Safe from any thread; the channels belong to the loop that uses them."""
 
-    def __init__(
-        self,
-        *,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        credentials: grpc.ChannelCredentials | None = None,
-    ) -> None:
+    def __init__(self, *, max_message_bytes: int = MAX_MESSAGE_BYTES, security: TlsSecurity | None = None) -> None:
         self._max_message_bytes = max_message_bytes
-        self._credentials = credentials
+        self._security = security
 
     def connect(self, address: str) -> Channel:
-        return GrpcChannel(address, max_message_bytes=self._max_message_bytes, credentials=self._credentials)
+        return GrpcChannel(address, max_message_bytes=self._max_message_bytes, security=self._security)
 
 
 class GrpcChannel:
-    """A lazily connected gRPC channel to one address, made anew in each process and on each loop."""
+    """A lazily connected gRPC channel to one address, made anew in each process and on each loop.
+
+    With TLS and without a check of host names, the name in the broker's certificate is found out before the first call, and
+    again after a connection failed: the broker may have got another certificate.
+    """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        credentials: grpc.ChannelCredentials | None = None,
+        self, address: str, *, max_message_bytes: int = MAX_MESSAGE_BYTES, security: TlsSecurity | None = None
     ) -> None:
         self.address = address
         self._options = _options(max_message_bytes)
-        self._credentials = credentials
+        self._security = security
+        self._needs_name = security is not None and not security.check_hostname
+        self._name: str | None = None
         self._channel: grpc.aio.Channel | None = None
         self._owner: tuple[int, int] | None = None
         self._stubs: dict[str, Callable[..., Awaitable[Any]]] = {}
         _channels.add(self)
 
     async def unary(self, method: str, request: Payload, *, timeout_ms: float) -> bytes:
+        if self._needs_name:
+            await self._find_name(timeout_ms / 1000)
         channel = self._open()
         call = self._stubs.get(method)
         if call is None:
@@ -97,7 +98,7 @@ class GrpcChannel:
         try:
             answer: bytes = await call(_joined(request), timeout=timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
-            raise _mapped(error, self.address, method, timeout_ms) from None
+            raise await self.explained(_mapped(error, self.address, method, timeout_ms)) from None
         except grpc.aio.UsageError as error:
             raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
         except asyncio.CancelledError:
@@ -107,11 +108,16 @@ class GrpcChannel:
         return answer
 
     def stream(self, method: str) -> Stream:
-        try:
-            call = self._open().stream_stream(method)()
-        except grpc.aio.UsageError as error:
-            raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
-        return GrpcStream(call, self.address, method)
+        if self._needs_name and self._name is None:
+            return _LaterStream(lambda: self._stream_with_name(method), method, self.address)
+        return self._stream(method)
+
+    async def explained(self, error: KraftlogError) -> KraftlogError:
+        """A failure to connect as an error that says what is wrong with the security of it, if that is the reason."""
+        if not isinstance(error, BrokerNotAvailableError) or not _may_be_security(error.message):
+            return error
+        self._name = None
+        return await refusal(self.address, self._security) or error
 
     async def close(self) -> None:
         channel, owner = self._channel, self._owner
@@ -120,27 +126,55 @@ class GrpcChannel:
         if channel is not None and owner == _here():
             await channel.close()
 
-    def _open(self) -> grpc.aio.Channel:
-        here = _here()
+    def _stream(self, method: str) -> "GrpcStream":
+        try:
+            call = self._open().stream_stream(method)()
+        except grpc.aio.UsageError as error:
+            raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
+        return GrpcStream(call, self, method)
+
+    async def _stream_with_name(self, method: str) -> Stream:
+        await self._find_name(CONNECT_TIMEOUT_MS / 1000)
+        return self._stream(method)
+
+    async def _find_name(self, timeout_s: float) -> None:
+        """The name to be found in the broker's certificate, for gRPC to check."""
+        if self._name is None:
+            assert self._security is not None
+            self._check_not_quiet(_here())
+            name = await certified_name(self.address, self._security, timeout_s)
+            if self._name is None:  # no other call has found it meanwhile
+                self._name = name
+                await self.close()  # what was connected with another name
+
+    def _check_not_quiet(self, here: tuple[int, int]) -> None:
         if here in _quiet:
             raise NetworkError(f"not connecting to {self.address}: the process is about to fork")
+
+    def _open(self) -> grpc.aio.Channel:
+        here = _here()
+        self._check_not_quiet(here)
         if self._channel is None or self._owner != here:
             self._stubs.clear()
             self._owner = here
-            if self._credentials is None:
+            if self._security is None:
                 self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
             else:
-                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options=self._options)
+                name = [] if self._name is None else [("grpc.ssl_target_name_override", self._name)]
+                self._channel = grpc.aio.secure_channel(
+                    self.address, _credentials(self._security), options=[*self._options, *name]
+                )
         return self._channel
 
 
 class GrpcStream:
     """One bidirectional call. Used from one loop, with one sender and one receiver at a time."""
 
-    def __init__(self, call: Any, address: str, method: str) -> None:
+    def __init__(self, call: Any, channel: GrpcChannel, method: str) -> None:
         self._call = call
         """None after `cancel`: whoever keeps the stream must not keep gRPC's objects alive."""
-        self._address = address
+        self._channel = channel
+        self._address = channel.address
         self._method = method
         self.owner = _here()
         _streams.add(self)
@@ -180,7 +214,7 @@ class GrpcStream:
         try:
             return await step
         except grpc.aio.AioRpcError as error:
-            raise _mapped(error, self._address, self._method, None) from None
+            raise await self._channel.explained(_mapped(error, self._address, self._method, None)) from None
         except asyncio.InvalidStateError:  # writing to a call that has ended
             raise await self._failure() from None
         except asyncio.CancelledError:
@@ -201,7 +235,43 @@ class GrpcStream:
         metadata = await call.trailing_metadata()
         if code is grpc.StatusCode.OK:
             return NetworkError(f"the broker at {self._address} ended the stream {self._method}")
-        return _error_of(code, details or "", metadata, self._address, self._method, None)
+        error = _error_of(code, details or "", metadata, self._address, self._method, None)
+        return await self._channel.explained(error)
+
+
+class _LaterStream:
+    """A stream that opens with its first use, because something must be waited for before."""
+
+    def __init__(self, opening: Callable[[], Awaitable[Stream]], method: str, address: str) -> None:
+        self._opening = opening
+        self._stream: Stream | None = None
+        self._lock = asyncio.Lock()  # the sender and the receiver may both be first
+        self._is_cancelled = False
+        self._dropped = f"the stream {method} to {address} was dropped"
+
+    async def send(self, message: Payload) -> None:
+        await (await self._opened()).send(message)
+
+    async def receive(self) -> bytes | None:
+        return await (await self._opened()).receive()
+
+    async def finish(self) -> None:
+        if not self._is_cancelled:
+            await (await self._opened()).finish()
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        if self._stream is not None:
+            self._stream.cancel()
+
+    async def _opened(self) -> Stream:
+        async with self._lock:
+            if self._stream is None and not self._is_cancelled:
+                self._stream = await self._opening()
+            if self._stream is None or self._is_cancelled:
+                self.cancel()
+                raise NetworkError(self._dropped)
+            return self._stream
 
 
 async def quiet_this_loop(timeout_s: float) -> bool:
@@ -301,6 +371,16 @@ def _error_code(metadata: Any) -> int | None:
 def _never_connected(details: str) -> bool:
     lowered = details.lower()
     return any(text in lowered for text in ("connect to", "resolv", "name resolution", "connections to all"))
+
+
+def _may_be_security(text: str) -> bool:
+    """Whether gRPC's words for a failed connection fit a refused one; it has the same for others."""
+    lowered = text.lower()
+    return any(word in lowered for word in ("closed", "reset", "pipe", "handshake", "verification", "tls"))
+
+
+def _credentials(security: TlsSecurity) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(security.trusted, security.private_key, security.certificate_chain)
 
 
 def _short(details: str, limit: int = 200) -> str:

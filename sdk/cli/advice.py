@@ -56,6 +56,7 @@ NEXT_STEP: dict[ErrorCode, str] = {
     ErrorCode.NO_OFFSET_FOR_PARTITION: "Set auto_offset_reset to earliest or latest, or seek before polling.",
     ErrorCode.DATA_LOSS: "Find out why the records are gone (retention, deletion); failOnDataLoss=false goes on without them.",
     ErrorCode.ILLEGAL_STATE: "Correct the order of calls: the message says what comes first.",
+    ErrorCode.SSL_AUTHENTICATION_FAILED: "Correct security_protocol and the ssl_ options (-X, --command-config); see docs/tls.md.",
     ErrorCode.SERIALIZATION_FAILED: "Give bytes or str, or set key_serializer and value_serializer.",
 }
 

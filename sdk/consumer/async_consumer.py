@@ -58,7 +58,7 @@ class AsyncConsumer:
         self._clock = clock or LoopClock()
         self._core = ConsumerCore(
             self.config,
-            connector=connector or default_connector(),
+            connector=connector or default_connector(self.config),
             clock=self._clock,
             random=random or random_module.Random(),
         )

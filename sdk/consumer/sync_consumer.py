@@ -78,7 +78,7 @@ class Consumer:
         self._background = background_loop()
         self._core = ConsumerCore(
             self.config,
-            connector=connector or default_connector(),
+            connector=connector or default_connector(self.config),
             clock=self._clock,
             random=random or random_module.Random(),
         )

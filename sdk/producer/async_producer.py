@@ -1,6 +1,7 @@
 """The asyncio producer."""
 
 import asyncio
+import datetime
 import logging
 import random as random_module
 from collections import OrderedDict
@@ -13,7 +14,7 @@ from kraftlog.proto.errors import ClientClosedError, KraftlogError, RequestTimed
 from kraftlog.proto.records import BatchBuilder
 from kraftlog.proto.seams import Clock, Connector, Random
 from kraftlog.sdk.clock import LoopClock
-from kraftlog.sdk.config import ProducerConfig
+from kraftlog.sdk.config import ClientConfig, ProducerConfig
 from kraftlog.sdk.metadata import Cluster, check_topic_name
 from kraftlog.sdk.options import ProducerOptions
 from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
@@ -54,7 +55,7 @@ class AsyncProducer:
         self._random = random or random_module.Random()
         self._cluster = Cluster(
             self.config,
-            connector=connector or default_connector(),
+            connector=connector or default_connector(self.config),
             clock=self._clock,
             random=self._random,
             allow_auto_topic_creation=True,
@@ -384,11 +385,12 @@ async def close_quietly_after(close: Callable[[], Any], error: BaseException | N
         log.error("close after %s: %s", type(error).__name__, failure)
 
 
-def default_connector() -> Connector:
-    """gRPC; imported only when nothing else was given."""
+def default_connector(config: ClientConfig) -> Connector:
+    """gRPC; imported only when nothing else was given. Blocks where `config` names files with certificates."""
+    from kraftlog.sdk.tls import client_security
     from kraftlog.sdk.transport import GrpcConnector
 
-    return GrpcConnector()
+    return GrpcConnector(security=client_security(config, datetime.datetime.now(datetime.UTC)))
 
 
 def _release(waiter: "asyncio.Future[None]") -> None:

@@ -59,7 +59,7 @@ class Producer:
         self._clock = clock or SystemClock()
         self._time_ns = time.time_ns if isinstance(self._clock, SystemClock) else self._clock_ns
         self._random = random or random_module.Random()
-        self._connector = connector or default_connector()
+        self._connector = connector or default_connector(self.config)
         self._close_lock = threading.Lock()
         self._set_up()
         register_client(self)

@@ -7,22 +7,25 @@ Channel options stay at their defaults, apart from the size limits: others made 
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 import grpc
 import grpc.aio
 
-from kraftlog.proto.errors import KraftlogError, NetworkError, UnknownServerError, code_of
+from kraftlog.proto.errors import IllegalStateError, KraftlogError, NetworkError, UnknownServerError, code_of
 from kraftlog.proto.seams import (
     CallContext,
     Channel,
     Handlers,
+    Network,
     Payload,
     Server,
     StreamHandler,
     UnaryHandler,
 )
+from kraftlog.proto.security import ANONYMOUS, Principal, Security
+from kraftlog.sdk.tls import TlsSecurity
 from kraftlog.sdk.transport import ERROR_CODE_METADATA, MAX_MESSAGE_BYTES, GrpcConnector
 
 logger = logging.getLogger("kraftlog.server.grpc")
@@ -40,6 +43,8 @@ class _Context(Protocol):
 
     def peer(self) -> str: ...
 
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]: ...
+
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
     async def read(self) -> Any: ...
@@ -52,10 +57,11 @@ class _Context(Protocol):
 
 
 class GrpcNetwork:
-    """Channels and listeners over gRPC. Used from one event loop."""
+    """Channels and listeners over gRPC, with TLS if there is a `security`. Used from one event loop."""
 
-    def __init__(self) -> None:
-        self._connector = GrpcConnector()
+    def __init__(self, security: TlsSecurity | None = None) -> None:
+        self._security = security
+        self._connector = GrpcConnector(security=security)
 
     def connect(self, address: str) -> Channel:
         """A channel to `host:port`; connects on first use."""
@@ -67,11 +73,30 @@ class GrpcNetwork:
         server.add_generic_rpc_handlers(_generic_handlers(handlers))
         host, _, port = address.rpartition(":")
         try:
-            bound = server.add_insecure_port(f"{host or '[::]'}:{port}")
+            bound = self._add_port(server, f"{host or '[::]'}:{port}")
         except RuntimeError as error:
             raise OSError(errno.EADDRINUSE, f"cannot listen on {address}: the address is in use or not ours") from error
         await server.start()
         return GrpcServer(server, f"{host or '127.0.0.1'}:{bound}")
+
+    def secured(self, security: Security) -> Network:
+        """The same with TLS."""
+        if not isinstance(security, TlsSecurity):
+            raise IllegalStateError(f"gRPC cannot be secured with {type(security).__name__}")
+        return GrpcNetwork(security)
+
+    def _add_port(self, server: grpc.aio.Server, address: str) -> int:
+        security = self._security
+        if security is None:
+            return int(server.add_insecure_port(address))
+        if security.private_key is None or security.certificate_chain is None:
+            raise IllegalStateError(f"a secured listener on {address} needs a key and a certificate")
+        credentials = grpc.ssl_server_credentials(
+            [(security.private_key, security.certificate_chain)],
+            root_certificates=security.trusted,
+            require_client_auth=security.require_client_certificate,
+        )
+        return int(server.add_secure_port(address, credentials))
 
 
 class GrpcServer:
@@ -164,7 +189,16 @@ def _stream_method(name: str, handler: StreamHandler) -> Callable[[object, _Cont
 
 def _call_context(context: _Context) -> CallContext:
     metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    return CallContext(peer=context.peer(), metadata=metadata)
+    return CallContext(peer=context.peer(), principal=_principal(context.auth_context()), metadata=metadata)
+
+
+def _principal(proved: Mapping[str, Sequence[bytes]]) -> Principal:
+    """Who the peer's certificate, which gRPC has checked, is for; ANONYMOUS where none was asked for."""
+    subject = proved.get("x509_subject")
+    if not subject:
+        return ANONYMOUS
+    names = proved.get("x509_subject_alternative_name", ())
+    return Principal(subject[0].decode("utf-8", "replace"), tuple(name.decode("utf-8", "replace") for name in names))
 
 
 async def _abort(name: str, context: _Context, error: Exception) -> NoReturn:

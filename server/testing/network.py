@@ -37,7 +37,8 @@ from kraftlog.proto.errors import (
     code_of,
     error_for,
 )
-from kraftlog.proto.seams import CallContext, Channel, Handlers, Payload, Server, Stream
+from kraftlog.proto.seams import CallContext, Channel, Handlers, Network, Payload, Server, Stream
+from kraftlog.proto.security import Security
 from kraftlog.testing.loop import VirtualLoop, current_process
 
 logger = logging.getLogger("kraftlog.testing.network")
@@ -217,6 +218,10 @@ class SimHost:
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         return self.network.listen(self.name, address, handlers)
+
+    def secured(self, security: Security) -> Network:
+        """This network: nobody listens in."""
+        return self
 
 
 class SimServer:

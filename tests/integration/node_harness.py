@@ -20,6 +20,7 @@ from kraftlog.logstore.observer import SILENT, LogObserver
 from kraftlog.proto import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc, group_pb2_grpc, hotpath
 from kraftlog.proto.records import BatchBuilder, CompressionType, decode_records
 from kraftlog.proto.seams import BlockingExecutor, Channel, Clock, Handlers, Network, Server, Stream
+from kraftlog.proto.security import Security
 from kraftlog.sdk.transport import GrpcConnector
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.grpc import GrpcNetwork
@@ -115,6 +116,9 @@ class CapturingNetwork:
         if self._on_serve is not None:
             self._on_serve(handlers)
         return _Listener()
+
+    def secured(self, security: Security) -> Network:
+        return self
 
 
 class _Listener:

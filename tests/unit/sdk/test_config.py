@@ -15,7 +15,8 @@ CLASSES = [
     (config.ConsumerConfig, options.ConsumerOptions),
     (config.AdminConfig, options.AdminOptions),
 ]
-WIDER = {"bootstrap_servers", "acks", "partition_assignment_strategy"}  # keywords take more than what is kept
+PATHS = {"ssl_cafile", "ssl_certfile", "ssl_keyfile"}
+WIDER = {"bootstrap_servers", "acks", "partition_assignment_strategy", *PATHS}  # keywords take more than what is kept
 
 
 @pytest.mark.parametrize(("kept", "typed"), CLASSES)

@@ -20,7 +20,10 @@ from kraftlog.proto.errors import (
     UnsupportedVersionError,
 )
 from kraftlog.proto.seams import CallContext, Handlers, Network, Server, Stream
+from kraftlog.proto.security import Principal
+from kraftlog.sdk.tls import TlsSecurity
 from kraftlog.server.grpc import GrpcNetwork
+from kraftlog.testing.certificates import Authority
 from kraftlog.testing.loop import VirtualLoop, run_virtual
 from kraftlog.testing.network import LinkConfig, SimNetwork
 
@@ -400,6 +403,56 @@ class TestGrpcNetwork(NetworkContract):
 
     def run(self, body: Body) -> None:
         asyncio.run(body(GrpcNetwork()))
+
+
+_AUTHORITY = Authority.create()
+_NODE = _AUTHORITY.issue("node-1", hosts=("127.0.0.1", "node-1.example"))
+
+
+@pytest.mark.parametrize("check_hostname", [True, False])
+class TestSecuredGrpcNetwork(NetworkContract):
+    """The real transport with certificates on both sides."""
+
+    check_hostname = True
+
+    @pytest.fixture(autouse=True)
+    def _choose(self, check_hostname: bool) -> None:
+        self.check_hostname = check_hostname
+
+    def run(self, body: Body) -> None:
+        security = TlsSecurity(
+            private_key=_NODE.key,
+            certificate_chain=_NODE.certificate,
+            trusted=_NODE.authority,
+            check_hostname=self.check_hostname,
+            require_client_certificate=True,
+        )
+        asyncio.run(body(GrpcNetwork().secured(security)))
+
+    def test_the_caller_is_who_its_certificate_says(self) -> None:
+        """Subject and alternative names; on both kinds of calls."""
+        seen: list[Principal] = []
+
+        async def unary(request: bytes, context: CallContext) -> bytes:
+            seen.append(context.principal)
+            return b""
+
+        async def stream(stream: Stream, context: CallContext) -> None:
+            seen.append(context.principal)
+
+        async def body(network: Network) -> None:
+            server = await network.serve("127.0.0.1:0", Handlers(unary={ECHO: unary}, streams={CHAT: stream}))
+            channel = network.connect(server.address)
+            await channel.unary(ECHO, b"", timeout_ms=TIMEOUT_MS)
+            assert await channel.stream(CHAT).receive() is None
+            await channel.close()
+            await server.stop(0)
+
+        self.run(body)
+        caller = Principal("CN=node-1,O=kraftlog", ("127.0.0.1", "node-1.example"))
+        assert seen == [caller, caller]
+        assert str(caller) == "User:CN=node-1,O=kraftlog"
+        assert caller.is_authenticated
 
 
 class TestSimNetwork(NetworkContract):
