@@ -1,7 +1,7 @@
 """Configuration helpers that clients, nodes and tools share: key names, values from strings, unknown keys."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kraftlog.proto.errors import InvalidConfigError
 
@@ -22,7 +22,7 @@ def unknown_key(key: str, known: Iterable[str], where: str = "") -> InvalidConfi
     return InvalidConfigError(f"unknown config key {key!r}{place}{hint}")
 
 
-def reject_unknown(given: Mapping[str, object], known: Iterable[str], where: str = "") -> None:
+def reject_unknown(given: Iterable[str], known: Iterable[str], where: str = "") -> None:
     """Raise `InvalidConfigError` for the first key of `given` that is not in `known`."""
     names = list(known)
     for key in given:

@@ -14,13 +14,23 @@ from kraftlog.logstore.config import validate_topic_configs
 from kraftlog.logstore.open_segments import DEFAULT_MAX_OPEN_FILES
 from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown
 from kraftlog.proto.errors import InvalidConfigError
+from kraftlog.proto.security import Password
 from kraftlog.replication.cleaner import CleanerLimits
+from kraftlog.server.listeners import (
+    Listener,
+    ListenerPlan,
+    ProtocolMap,
+    listener_name,
+    parse_listener_names,
+    parse_listeners,
+    parse_optional_listener_name,
+)
 
 T = TypeVar("T")
 
 MAX_INT = 2**31 - 1
 MAX_NODE_ID = MAX_INT
-MAX_LISTENER_LENGTH = 1024
+LISTENER_PREFIX = "listener.name."
 MIN_DEDUPE_BYTES = 1 << 20  # of one compaction thread, as in Kafka: with fewer keys, large logs take hundreds of passes
 
 TOPIC_DEFAULT_KEYS: Mapping[str, str] = {
@@ -59,34 +69,6 @@ _COARSE_UNITS: Mapping[str, tuple[str, int]] = {
 _ALIASES: Mapping[str, str] = {"log.dir": "log.dirs", "broker.id": "node.id"}
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """One endpoint `NAME://host:port`; port 0 means the kernel's choice."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.name}://{self.address}"
-
-    @property
-    def address(self) -> str:
-        """`host:port` as the network seam takes it."""
-        return f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, key: str, text: str) -> "Listener":
-        """Parse `PLAINTEXT://host:port`; an IPv6 host is written in brackets."""
-        name, separator, rest = text.strip().partition("://")
-        host, colon, port = rest.rpartition(":")
-        if not separator or not colon or not name or len(text) > MAX_LISTENER_LENGTH:
-            raise InvalidConfigError(f"config {key}={text!r} is not a listener: write PLAINTEXT://host:port")
-        if name != "PLAINTEXT":
-            raise InvalidConfigError(f"config {key}={text!r}: protocol {name!r} is not supported: use PLAINTEXT")
-        return cls(name, host, parse_int(f"{key} (port)", port, minimum=0, maximum=65535))
-
-
 def _setting(key: str, default: T, parse: Callable[[str, str], T]) -> T:
     """A dataclass field that is read from `key` by `parse(key, text)`."""
     return field(default=default, metadata={"key": key, "parse": parse})
@@ -114,15 +96,37 @@ def _names(key: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _one_listener(key: str, text: str) -> Listener:
-    parts = _names(key, text)
-    if len(parts) != 1:
-        raise InvalidConfigError(f"config {key}={text!r} names {len(parts)} listeners: one serves all services")
-    return Listener.parse(key, parts[0])
+def _one_of(*allowed: str) -> Callable[[str, str], str]:
+    def parse(key: str, text: str) -> str:
+        value = text.strip()
+        if value not in allowed:
+            raise InvalidConfigError(f"config {key}={text!r}: use {' or '.join(word or 'nothing' for word in allowed)}")
+        return value
+
+    return parse
 
 
-def _optional_listener(key: str, text: str) -> Listener | None:
-    return _one_listener(key, text) if text.strip() else None
+def _pem_type(key: str, text: str) -> str:
+    """Only PEM: what gRPC takes."""
+    if text.strip().upper() != "PEM":
+        raise InvalidConfigError(
+            f"config {key}={text!r}: only PEM is supported: convert the store, for example with "
+            "openssl pkcs12 -in store.p12 -nodes -out store.pem"
+        )
+    return "PEM"
+
+
+def _password(key: str, text: str) -> Password | None:
+    return Password(text) if text.strip() else None
+
+
+def _client_auth(key: str, text: str) -> str:
+    if text.strip() == "requested":
+        raise InvalidConfigError(
+            f"config {key}=requested is not possible: gRPC asks for no certificate or demands one. Use required, and give "
+            "clients without certificates a listener of their own"
+        )
+    return _one_of("none", "required")(key, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +142,60 @@ class NodeConfig:
     process_roles: tuple[str, ...] = _setting("process.roles", ("broker", "controller"), _names)
     """`broker`, `controller` or both."""
 
-    listener: Listener = _setting("listeners", Listener("PLAINTEXT", "127.0.0.1", 9092), _one_listener)  # noqa: RUF009 (immutable)
-    """Where the node listens. Host `0.0.0.0` or an empty one means every address; port 0 the kernel's choice."""
+    listeners: tuple[Listener, ...] = _setting(
+        "listeners", (Listener("PLAINTEXT", "127.0.0.1", 9092),), parse_listeners
+    )
+    """Where the node listens: `NAME://host:port`, comma-separated. Host `0.0.0.0` or an empty one means every address; port 0
+    the kernel's choice."""
 
-    advertised_listener: Listener | None = _setting("advertised.listeners", None, _optional_listener)  # noqa: RUF009 (immutable)
-    """What clients are told; none: the listener's host (this machine's name for `0.0.0.0`) with the bound port."""
+    advertised_listeners: tuple[Listener, ...] = _setting("advertised.listeners", (), parse_listeners)
+    """What clients and other nodes are told, by listener name; none: the listener's host (this machine's name for
+    `0.0.0.0`) with the bound port. Port 0 here: the bound port."""
+
+    listener_security_protocol_map: ProtocolMap = _setting(  # noqa: RUF009 (immutable)
+        "listener.security.protocol.map", ProtocolMap(), ProtocolMap.parse
+    )
+    """`NAME:PLAINTEXT` or `NAME:SSL` for each listener name, comma-separated. The names PLAINTEXT and SSL need no entry."""
+
+    controller_listener_names: tuple[str, ...] = _setting("controller.listener.names", (), parse_listener_names)
+    """Names of the listeners that serve the quorum and no clients; the first one is dialled. Empty: the listener for
+    brokers serves both."""
+
+    inter_broker_listener_name: str = _setting("inter.broker.listener.name", "", parse_optional_listener_name)
+    """The listener through which brokers reach each other; empty: the first one that serves clients."""
+
+    ssl_keystore_type: str = _setting("ssl.keystore.type", "PEM", _pem_type)
+    """Only PEM. This key and the other `ssl.` keys hold for every listener of protocol SSL;
+    `listener.name.<name in lower case>.ssl.keystore.type` and so on set them for one."""
+
+    ssl_keystore_location: str = _setting("ssl.keystore.location", "", _text)
+    """A file with the private key and the certificate chain of this node."""
+
+    ssl_keystore_key: Password | None = _setting("ssl.keystore.key", None, _password)  # noqa: RUF009 (immutable)
+    """The private key itself (PKCS#8, not encrypted), instead of ssl.keystore.location."""
+
+    ssl_keystore_certificate_chain: Password | None = _setting("ssl.keystore.certificate.chain", None, _password)  # noqa: RUF009 (immutable)
+    """The certificate chain itself, the node's own certificate first; goes with ssl.keystore.key."""
+
+    ssl_truststore_type: str = _setting("ssl.truststore.type", "PEM", _pem_type)
+    """Only PEM."""
+
+    ssl_truststore_location: str = _setting("ssl.truststore.location", "", _text)
+    """A file with the certificates of the authorities that peers are checked with; empty: the system's, when this node
+    connects to others."""
+
+    ssl_truststore_certificates: Password | None = _setting("ssl.truststore.certificates", None, _password)  # noqa: RUF009 (immutable)
+    """The certificates themselves, instead of ssl.truststore.location."""
+
+    ssl_client_auth: str = _setting("ssl.client.auth", "none", _client_auth)
+    """`required`: who connects must show a certificate that the truststore accepts; `none`: nobody is asked. Kafka's
+    `requested` is not possible over gRPC."""
+
+    ssl_endpoint_identification_algorithm: str = _setting(
+        "ssl.endpoint.identification.algorithm", "https", _one_of("https", "")
+    )
+    """`https`: a node that this one connects to must have a certificate for the host name dialled; empty: any host name
+    will do."""
 
     log_dirs: tuple[str, ...] = _setting("log.dirs", ("/tmp/kraftlog-logs",), _names)
     """The formatted directory that holds the logs. Exactly one."""
@@ -270,6 +323,9 @@ class NodeConfig:
     )
     """Time between looks for producers to forget."""
 
+    listener_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """`ssl.` keys of single listeners by listener name, as text. No key of its own: see LISTENER_PREFIX."""
+
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Defaults of topic configs that this file sets, by topic config name. No key of its own: see TOPIC_DEFAULT_KEYS."""
 
@@ -280,6 +336,7 @@ class NodeConfig:
             raise InvalidConfigError(
                 f"config process.roles={','.join(self.process_roles)!r}: use broker, controller or broker,controller"
             )
+        self._check_listeners()
         if len(self.log_dirs) != 1:
             raise InvalidConfigError(f"config log.dirs names {len(self.log_dirs)} directories: name one")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
@@ -298,6 +355,43 @@ class NodeConfig:
         ):
             if factor == 0:
                 raise InvalidConfigError(f"config {key}=0: use 1 or more, or -1 for min(3, brokers)")
+
+    def _check_listeners(self) -> None:
+        plan = self.listener_plan
+        names = dict.fromkeys((*(listener.name for listener in plan.listeners), *plan.controller_names))
+        for name, own in self.listener_configs.items():
+            if name not in names:
+                raise InvalidConfigError(
+                    f"config {self.key_at(name, next(iter(own)))}: there is no listener {name}, only {', '.join(names)}"
+                )
+            self.at_listener(name)
+
+    def at_listener(self, name: str) -> "NodeConfig":
+        """This configuration with the `ssl.` keys as they hold for the listener `name`."""
+        settings = {setting.metadata["key"]: setting for setting in dataclasses.fields(self) if setting.metadata}
+        own = self.listener_configs.get(name, {})
+        values = {
+            settings[key].name: settings[key].metadata["parse"](self.key_at(name, key), text)
+            for key, text in own.items()
+        }
+        return dataclasses.replace(self, **values, listener_configs={})
+
+    def key_at(self, name: str, key: str) -> str:
+        """The key that decides at the listener `name`: `key` itself, or the listener's own."""
+        return f"{LISTENER_PREFIX}{name.lower()}.{key}" if key in self.listener_configs.get(name, {}) else key
+
+    @property
+    def listener_plan(self) -> ListenerPlan:
+        """Which listeners serve whom. Raises `InvalidConfigError` for keys that do not fit together."""
+        return ListenerPlan(
+            listeners=self.listeners,
+            advertised=self.advertised_listeners,
+            protocol_map=self.listener_security_protocol_map,
+            controller_names=self.controller_listener_names,
+            inter_broker_name=self.inter_broker_listener_name,
+            is_broker="broker" in self.process_roles,
+            is_controller="controller" in self.process_roles,
+        )
 
     @property
     def cleaner_limits(self) -> CleanerLimits:
@@ -318,6 +412,9 @@ class NodeConfig:
             if setting.metadata:
                 value = getattr(self, setting.name)
                 found[setting.metadata["key"]] = (_written(value), value != setting.default)
+        for name, own in self.listener_configs.items():
+            described = self.at_listener(name).described()
+            found |= {self.key_at(name, key): (described[key][0], True) for key in own}
         for key, topic_key in TOPIC_DEFAULT_KEYS.items():
             if topic_key in self.topic_defaults:
                 found[key] = (self.topic_defaults[topic_key], True)
@@ -327,6 +424,8 @@ class NodeConfig:
     def from_properties(cls, pairs: Mapping[str, str]) -> "NodeConfig":
         """Parse the strings of `server.properties`. Raises `InvalidConfigError` for an unknown key or a bad value."""
         settings = {setting.metadata["key"]: setting for setting in dataclasses.fields(cls) if setting.metadata}
+        listener_configs = _listener_configs(pairs)
+        pairs = {key: value for key, value in pairs.items() if not key.startswith(LISTENER_PREFIX)}
         reject_unknown(pairs, [*settings, *TOPIC_DEFAULT_KEYS, *_COARSE_UNITS, *_ALIASES], "node configuration")
         resolved = _resolve(pairs)
         values = {
@@ -335,7 +434,20 @@ class NodeConfig:
             if key in resolved
         }
         defaults = {topic: resolved[key].strip() for key, topic in TOPIC_DEFAULT_KEYS.items() if key in resolved}
-        return cls(**values, topic_defaults=defaults)
+        return cls(**values, topic_defaults=defaults, listener_configs=listener_configs)
+
+
+def _listener_configs(pairs: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The `listener.name.<name>.ssl.` keys by listener name. Raises `InvalidConfigError` for a key that is none."""
+    settings = dataclasses.fields(NodeConfig)
+    known = [s.metadata["key"] for s in settings if s.metadata and s.metadata["key"].startswith("ssl.")]
+    found: dict[str, dict[str, str]] = {}
+    for key, text in pairs.items():
+        if key.startswith(LISTENER_PREFIX):
+            name, _, own = key.removeprefix(LISTENER_PREFIX).partition(".")
+            reject_unknown([key], [f"{LISTENER_PREFIX}{name}.{each}" for each in known], "node configuration")
+            found.setdefault(listener_name(key, name), {})[own] = text
+    return found
 
 
 def _written(value: object) -> str:

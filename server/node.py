@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 from kraftlog.kraft.controller import ControllerConfig
@@ -19,7 +18,7 @@ from kraftlog.logstore.checkpoints import read_properties
 from kraftlog.logstore.observer import SILENT, LogObserver
 from kraftlog.proto.errors import KraftlogError, StorageError
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC
-from kraftlog.proto.seams import BlockingExecutor, Clock, Network, Random, Server
+from kraftlog.proto.seams import BlockingExecutor, Clock, Handlers, Network, Random
 from kraftlog.proto.uuids import uuid_from_text
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.replica_manager import ReplicaManager
@@ -38,6 +37,7 @@ from kraftlog.server.apis.services import Services
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.coordinator import GroupConfig, GroupCoordinator
 from kraftlog.server.coordinator_log import ReplicaCoordinatorLog
+from kraftlog.server.listening import Listening
 from kraftlog.server.loading import LoadingProgress
 from kraftlog.server.quorum import QuorumConfig, QuorumNode
 from kraftlog.server.registration import BrokerRegistration
@@ -45,7 +45,6 @@ from kraftlog.server.registration import BrokerRegistration
 logger = logging.getLogger("kraftlog.server")
 
 METADATA_TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
-_ANY_HOST = frozenset({"", "0.0.0.0", "::", "[::]"})
 _ID_BYTES = 16
 
 
@@ -68,7 +67,6 @@ class Node:
         self._clock = clock
         self._random = random
         self._fs = fs
-        self._network = network
         self._executor = executor
         self._log_observer = log_observer
         self._lifecycle = Lifecycle(config.node_id)
@@ -76,18 +74,19 @@ class Node:
         self._quorum: QuorumNode | None = None
         self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
-        self._server: Server | None = None
+        self._listening = Listening(config, network)
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
         self._is_stopped = False
         self.address = ""
-        """`host:port` that clients are told; empty before `start`."""
+        """`host:port` that other brokers, and clients of the same listener, are told; empty before `start`."""
 
     async def start(self) -> None:
         """Return when the node serves. Raises what stands in the way; call `stop` then as well."""
         config = self.config
+        await self._listening.prepare(self._executor)
         log_dir = self._log_dir = await self._executor.run(self._open_log_dir)
         now_ms = self._clock.wall_ms()
         quorum = self._quorum = self._make_quorum(
@@ -108,14 +107,13 @@ class Node:
         )
         self._groups = self._make_groups(quorum, replicas)
         services = self._make_services(log_dir, quorum, replicas, self._groups)
-        self._server = await self._network.serve(config.listener.address, services.handlers())
-        host, port = self._advertised(self._server.address)
-        self.address = f"{host}:{port}"
+        await self._listening.open(broker=services.handlers(), controller=Handlers())
+        self.address = self._listening.endpoint(self._listening.plan.inter_broker.name).address
         await self._groups.start()
         quorum.add_publisher(replicas)
         await replicas.wait_applied()
         quorum.add_publisher(self._groups)  # when all that is old is known: it acts on deletions
-        self._registration = self._make_registration(log_dir, quorum, host, port)
+        self._registration = self._make_registration(log_dir, quorum)
         await self._registration.start()
         await replicas.wait_applied()
         high_watermarks = HighWatermarkCheckpoint(log_dir, replicas)
@@ -145,6 +143,11 @@ class Node:
         return 0 if self._replicas is None else self._replicas.waiting
 
     @property
+    def addresses(self) -> Mapping[str, str]:
+        """The `host:port` that each open listener is bound to, by listener name."""
+        return self._listening.bound
+
+    @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
         """The replicas of this broker, for tests and tools that look on; empty before `start` has loaded them."""
         return {} if self._replicas is None else self._replicas.partitions
@@ -157,8 +160,7 @@ class Node:
         self._lifecycle.begin_stopping()
         if self._groups is not None:
             await self._groups.stop()
-        if self._server is not None:
-            await self._server.stop(self.config.shutdown_grace_ms)
+        await self._listening.stop(self.config.shutdown_grace_ms)
         if self._registration is not None:
             if self._failure is None:
                 await self._registration.leave(self.config.shutdown_grace_ms)
@@ -290,26 +292,19 @@ class Node:
 
         return create
 
-    def _make_registration(self, log_dir: LogDir, quorum: QuorumNode, host: str, port: int) -> BrokerRegistration:
+    def _make_registration(self, log_dir: LogDir, quorum: QuorumNode) -> BrokerRegistration:
+        endpoint = self._listening.endpoint(self._listening.plan.inter_broker.name)
         return BrokerRegistration(
             quorum,
             self._clock,
             node_id=self.config.node_id,
             incarnation_id=self._random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big"),
-            host=host,
-            port=port,
+            host=endpoint.host,
+            port=endpoint.port,
             rack=self.config.rack,
             log_dirs=(_directory_id(log_dir),),
             heartbeat_interval_ms=self.config.broker_heartbeat_interval_ms,
         )
-
-    def _advertised(self, bound_address: str) -> tuple[str, int]:
-        """What clients are told: the advertised listener, with the bound port where it says 0."""
-        bound_host, _, bound_port = bound_address.rpartition(":")
-        advertised = self.config.advertised_listener
-        host = advertised.host if advertised is not None else bound_host
-        port = advertised.port if advertised is not None else 0
-        return (socket.gethostname() if host in _ANY_HOST else host), port or int(bound_port)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         assert self._quorum is not None, "serving begins after it started"

@@ -123,8 +123,6 @@ def attribute_docs(config_class: type[Any]) -> dict[str, str]:
 
 
 def _text(default: object) -> str:
-    from kraftlog.server.config import Listener
-
     match default:
         case None:
             return "none"
@@ -132,8 +130,6 @@ def _text(default: object) -> str:
             return str(default).lower()
         case tuple():
             return ",".join(str(part) for part in default)
-        case Listener():
-            return f"{default.name}://{default.address}"
         case _:
             return str(default)
 

@@ -41,7 +41,8 @@ def check(path: Path, output_format: str) -> None:
     if output_format == "json":
         print_json({"valid": True, "node_id": config.node_id, "log_dirs": list(config.log_dirs)})
     else:
-        click.echo(f"{path}: node {config.node_id}, listens on {config.listener.address}, logs in {config.log_dir}")
+        listeners = ", ".join(map(str, config.listeners))
+        click.echo(f"{path}: node {config.node_id}, listens on {listeners}, logs in {config.log_dir}")
 
 
 def _read_config(path: Path) -> "NodeConfig":

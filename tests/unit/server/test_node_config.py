@@ -7,14 +7,15 @@ import pytest
 
 from kraftlog.logstore.config import TOPIC_CONFIGS
 from kraftlog.proto.errors import InvalidConfigError
-from kraftlog.server.config import TOPIC_DEFAULT_KEYS, Listener, NodeConfig
+from kraftlog.server.config import TOPIC_DEFAULT_KEYS, NodeConfig
+from kraftlog.server.listeners import Listener
 
 
 def test_defaults_need_nothing() -> None:
     """An empty file is a valid configuration."""
     config = NodeConfig.from_properties({})
     assert config == NodeConfig()
-    assert config.listener.address == "127.0.0.1:9092"
+    assert config.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
     assert not config.auto_create_topics_enable
 
 
@@ -34,8 +35,8 @@ def test_kafkas_keys_are_read() -> None:
         }
     )
     assert config.node_id == 7
-    assert config.listener == Listener("PLAINTEXT", "0.0.0.0", 0)
-    assert config.advertised_listener == Listener("PLAINTEXT", "broker.example", 9092)
+    assert config.listeners == (Listener("PLAINTEXT", "0.0.0.0", 0),)
+    assert config.advertised_listeners == (Listener("PLAINTEXT", "broker.example", 9092),)
     assert (config.log_dir, config.num_partitions, config.auto_create_topics_enable) == ("/data", 6, True)
     assert config.topic_defaults == {
         "max.message.bytes": "2000000",
@@ -62,8 +63,24 @@ def test_an_unknown_key_names_the_nearest_one() -> None:
         ("listeners", "127.0.0.1:9092"),
         ("listeners", "PLAINTEXT://127.0.0.1"),
         ("listeners", "PLAINTEXT://127.0.0.1:65536"),
-        ("listeners", "SSL://127.0.0.1:1"),
+        ("listeners", "EXTERNAL://127.0.0.1:1"),
+        ("listeners", "A B://127.0.0.1:1"),
         ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2"),
+        ("listeners", "PLAINTEXT://a:1,SSL://a:1"),
+        ("listeners", ""),
+        ("advertised.listeners", "SSL://a:1"),
+        ("inter.broker.listener.name", "SSL"),
+        ("controller.listener.names", "CONTROLLER"),
+        ("listener.security.protocol.map", "A"),
+        ("listener.security.protocol.map", "A:SASL_SSL"),
+        ("listener.security.protocol.map", "A:SSL,a:PLAINTEXT"),
+        ("listener.name.internal.ssl.client.auth", "none"),
+        ("listener.name.plaintext.ssl.client.auth", "maybe"),
+        ("listener.name.plaintext.ssl.client.outh", "none"),
+        ("listener.name.plaintext.num.partitions", "2"),
+        ("ssl.client.auth", "requested"),
+        ("ssl.keystore.type", "JKS"),
+        ("ssl.endpoint.identification.algorithm", "ldaps"),
         ("process.roles", "observer"),
         ("process.roles", ""),
         ("log.dirs", "/a,/b"),
