@@ -38,6 +38,7 @@ VERSIONS = {
     "partition_change": 1,
     "config": 1,
     "producer_ids": 1,
+    "completed_operation": 1,
 }
 """The version of each record type that this code writes, and the highest that it reads."""
 

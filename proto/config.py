@@ -16,10 +16,15 @@ def snake(key: str) -> str:
 
 def unknown_key(key: str, known: Iterable[str], where: str = "") -> InvalidConfigError:
     """The error for a key that does not exist, with the nearest name that does."""
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    hint = f": did you mean {near[0]!r}?" if near else ""
+    hint = nearest(key, known)
     place = f" ({where})" if where else ""
     return InvalidConfigError(f"unknown config key {key!r}{place}{hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`: did you mean 'x'?` for the known name that is like `name`, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def reject_unknown(given: Iterable[str], known: Iterable[str], where: str = "") -> None:

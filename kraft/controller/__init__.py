@@ -6,7 +6,10 @@ records as one batch, replays them at once, and answers when they are committed.
 
 from kraftlog.kraft.controller.brokers import BrokerRegistration, HeartbeatReply
 from kraftlog.kraft.controller.config import ControllerConfig
-from kraftlog.kraft.controller.controller import AppendTarget, Completion, Controller
+from kraftlog.kraft.controller.configs import ConfigSchema
+from kraftlog.kraft.controller.controller import AppendTarget, Completion, Controller, UncleanElection
+from kraftlog.kraft.controller.in_sync_replicas import IsrAnswer, IsrChange
+from kraftlog.kraft.controller.operations import OperationKind, RequestId
 from kraftlog.kraft.controller.producer_ids import ProducerIdBlock
 from kraftlog.kraft.controller.result import Result
 
@@ -14,9 +17,15 @@ __all__ = [
     "AppendTarget",
     "BrokerRegistration",
     "Completion",
+    "ConfigSchema",
     "Controller",
     "ControllerConfig",
     "HeartbeatReply",
+    "IsrAnswer",
+    "IsrChange",
+    "OperationKind",
     "ProducerIdBlock",
+    "RequestId",
     "Result",
+    "UncleanElection",
 ]

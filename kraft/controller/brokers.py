@@ -4,24 +4,31 @@
                                                                  └──controlled shutdown, nothing left to lead──► fenced
 
 The broker epoch is the offset of the registration record: it grows with every registration, and requests that carry an
-older one are refused (KIP-500). Partition leadership follows from these states in `topics`.
+older one are refused (KIP-500). What these states mean for partitions is in `broker_life`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from kraftlog.kraft.controller.config import MAX_FEATURES
+from kraftlog.kraft.controller.features import supported_ranges
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
 from kraftlog.kraft.image import BrokerImage
+from kraftlog.kraft.image.broker_state import changed_broker, new_broker
 from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict
 from kraftlog.proto.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
     IllegalStateError,
     InvalidRegistrationError,
+    InvalidRequestError,
     StaleBrokerEpochError,
 )
 from kraftlog.proto.metadata_pb2 import (
     BrokerRegistrationChangeRecord,
+    DirectoryList,
+    FeatureRange,
     MetadataRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
@@ -32,6 +39,8 @@ MAX_NODE_ID = (1 << 31) - 1
 MAX_HOST_CHARACTERS = 255  # DNS
 MAX_RACK_CHARACTERS = 249
 MAX_LOG_DIRS = 1000
+MAX_FEATURE_CHARACTERS = 249
+MAX_FEATURE_LEVEL = 32_767  # Kafka's field is an int16
 ID_BYTES = 16
 
 
@@ -47,6 +56,11 @@ class BrokerRegistration:
     rack: str = ""
     log_dirs: tuple[bytes, ...] = ()
     """Directory ids, 16 bytes each."""
+    previous_broker_epoch: int | None = None
+    """Epoch in which this broker last stopped in order, as its clean-shutdown marker says; -1: it has none, so the stop
+    was unclean (KIP-966). None: the broker does not say, and is taken to have lost nothing."""
+    features: Mapping[str, tuple[int, int]] = field(default_factory=supported_ranges)
+    """Feature -> lowest and highest level that it works with."""
 
     def check(self) -> None:
         """Raise `InvalidRegistrationError` unless every value is within its bounds."""
@@ -68,6 +82,14 @@ class BrokerRegistration:
             )
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise InvalidRegistrationError(f"broker {self.node_id}: a directory id is named twice")
+        if len(self.features) > MAX_FEATURES or any(
+            len(name) > MAX_FEATURE_CHARACTERS or not 0 <= low <= high <= MAX_FEATURE_LEVEL
+            for name, (low, high) in self.features.items()
+        ):
+            raise InvalidRegistrationError(
+                f"broker {self.node_id}: at most {MAX_FEATURES} ranges of feature levels within 0..{MAX_FEATURE_LEVEL}"
+                " are allowed"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +127,14 @@ class BrokerManager:
             )
         return broker
 
+    def check_registered(self, name: str) -> None:
+        """Raise `InvalidRequestError` unless `name` is the id of a broker, `BrokerIdNotRegisteredError` if it is not
+        registered."""
+        if not name.isascii() or not name.isdecimal() or len(name) > 10:
+            raise InvalidRequestError(f"broker {display(name)} is not a node id (empty: all brokers)")
+        if int(name) not in self._brokers:
+            raise BrokerIdNotRegisteredError(f"broker {name} is not registered")
+
     def register(self, registration: BrokerRegistration, next_offset: int, now_ms: float) -> Result[int]:
         """The response is the broker epoch. The record must be the first of its batch, at `next_offset`.
 
@@ -133,6 +163,10 @@ class BrokerManager:
             rack=registration.rack,
             fenced=True,
             log_dirs=registration.log_dirs,
+            features=[
+                FeatureRange(name=name, min_level=low, max_level=high)
+                for name, (low, high) in sorted(registration.features.items())
+            ],
         )
         self.sessions.end(node_id)  # a session starts with the first heartbeat
         return Result(epoch, [MetadataRecord(register_broker=record)])
@@ -145,46 +179,38 @@ class BrokerManager:
         return Result(None, [MetadataRecord(unregister_broker=record)])
 
     @staticmethod
-    def change(broker: BrokerImage, *, fenced: bool, in_controlled_shutdown: bool) -> MetadataRecord:
-        return MetadataRecord(
-            broker_registration_change=BrokerRegistrationChangeRecord(
-                node_id=broker.node_id,
-                broker_epoch=broker.broker_epoch,
-                fenced=fenced,
-                in_controlled_shutdown=in_controlled_shutdown,
-            )
+    def change(
+        broker: BrokerImage,
+        *,
+        fenced: bool | None = None,
+        in_controlled_shutdown: bool | None = None,
+        log_dirs: Iterable[bytes] | None = None,
+    ) -> MetadataRecord:
+        """What is not given stays as it is."""
+        record = BrokerRegistrationChangeRecord(
+            node_id=broker.node_id,
+            broker_epoch=broker.broker_epoch,
+            fenced=broker.is_fenced if fenced is None else fenced,
+            in_controlled_shutdown=(
+                broker.in_controlled_shutdown if in_controlled_shutdown is None else in_controlled_shutdown
+            ),
         )
+        if log_dirs is not None:
+            record.log_dirs.CopyFrom(DirectoryList(directories=log_dirs))
+        return MetadataRecord(broker_registration_change=record)
 
     # --- replay -------------------------------------------------------------------------------------------------
 
     def replay_register(self, record: RegisterBrokerRecord) -> None:
-        self._brokers[record.node_id] = BrokerImage(
-            node_id=record.node_id,
-            incarnation_id=record.incarnation_id,
-            broker_epoch=record.broker_epoch,
-            host=record.host,
-            port=record.port,
-            rack=record.rack,
-            is_fenced=record.fenced,
-            in_controlled_shutdown=False,
-            log_dirs=tuple(record.log_dirs),
-        )
+        self._brokers[record.node_id] = new_broker(record)
 
     def replay_unregister(self, record: UnregisterBrokerRecord) -> None:
+        broker = self._brokers.get(record.node_id)
+        if broker is None or broker.broker_epoch != record.broker_epoch:
+            raise IllegalStateError(
+                f"a record unregisters broker {record.node_id} epoch {record.broker_epoch}, not known"
+            )
         del self._brokers[record.node_id]
 
     def replay_change(self, record: BrokerRegistrationChangeRecord) -> None:
-        broker = self._brokers.get(record.node_id)
-        if broker is None or broker.broker_epoch != record.broker_epoch:
-            raise IllegalStateError(f"a record changes broker {record.node_id} epoch {record.broker_epoch}, not known")
-        self._brokers[record.node_id] = BrokerImage(
-            node_id=broker.node_id,
-            incarnation_id=broker.incarnation_id,
-            broker_epoch=broker.broker_epoch,
-            host=broker.host,
-            port=broker.port,
-            rack=broker.rack,
-            is_fenced=record.fenced,
-            in_controlled_shutdown=record.in_controlled_shutdown,
-            log_dirs=broker.log_dirs,
-        )
+        self._brokers[record.node_id] = changed_broker(self._brokers.get(record.node_id), record)

@@ -7,6 +7,11 @@ MAX_PARTITIONS_PER_REQUEST = 10_000  # one request is one batch of about 60 byte
 MAX_TOPICS_PER_REQUEST = 2_000
 MAX_REPLICATION_FACTOR = 32_767  # Kafka's field is an int16
 MAX_CONFIGS_PER_TOPIC = 200
+MAX_RESOURCES_PER_REQUEST = 2_000  # of an alteration of configs
+MAX_ELECTIONS_PER_BATCH = 10_000  # at most about 100 bytes each, so one batch stays far below MAX_OPERATION_BYTES
+MAX_LOSSES_PER_BATCH = 50_000  # must be in the batch of the registration; still below MAX_OPERATION_BYTES
+MAX_ELECTIONS_PER_BALANCE = 1_000  # Kafka's MAX_ELECTIONS_PER_IMBALANCE: clients follow in steps
+MAX_FEATURES = 100
 MAX_CONFIG_VALUE_CHARACTERS = 32_767
 
 
@@ -21,6 +26,28 @@ class ControllerConfig:
     broker_session_timeout_ms: int = 3000
     """A broker without a heartbeat for this long is fenced. Kafka's broker.session.timeout.ms."""
 
+    min_insync_replicas: int = 1
+    """Of a topic that does not set it; must be what the brokers take. Kafka's min.insync.replicas."""
+
+    default_flush_policy: str = "ack"
+    """Of a topic that does not set flush.policy: whether a replica has all that it acknowledged after an unclean stop."""
+
+    auto_leader_rebalance_enable: bool = True
+    """Whether leadership returns to preferred leaders by itself. Kafka's auto.leader.rebalance.enable."""
+
+    leader_imbalance_check_interval_seconds: int = 300
+    """Kafka's leader.imbalance.check.interval.seconds."""
+
+    leader_imbalance_per_broker_percentage: int = 10
+    """A broker gets leaderships back when more than this share of the partitions that prefer it has another leader.
+    Kafka's leader.imbalance.per.broker.percentage."""
+
+    max_topics: int = 100_000
+    """Topics in the cluster before more are refused."""
+
+    max_partitions: int = 200_000
+    """Partitions in the cluster before more are refused; what a quorum on ordinary machines carries."""
+
     max_pending_operations: int = 10_000
     """Operations that wait for their commit before more are refused."""
 
@@ -32,5 +59,17 @@ class ControllerConfig:
             raise ValueError(f"default_replication_factor={factor} is not within 1..{MAX_REPLICATION_FACTOR}")
         if self.broker_session_timeout_ms < 1:
             raise ValueError(f"broker_session_timeout_ms={self.broker_session_timeout_ms} is below 1")
-        if self.max_pending_operations < 1:
-            raise ValueError(f"max_pending_operations={self.max_pending_operations} is below 1")
+        for name in (
+            "min_insync_replicas",
+            "leader_imbalance_check_interval_seconds",
+            "max_topics",
+            "max_partitions",
+            "max_pending_operations",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} is below 1")
+        if not 0 <= self.leader_imbalance_per_broker_percentage <= 100:
+            raise ValueError(
+                f"leader_imbalance_per_broker_percentage={self.leader_imbalance_per_broker_percentage}"
+                " is not within 0..100"
+            )

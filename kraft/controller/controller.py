@@ -14,27 +14,41 @@ Used only from the event loop that also drives the Raft core.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from kraftlog.kraft.controller.broker_life import BrokerLife
 from kraftlog.kraft.controller.brokers import BrokerManager, BrokerRegistration, HeartbeatReply
-from kraftlog.kraft.controller.config import ControllerConfig
-from kraftlog.kraft.controller.configs import ConfigManager, ConfigRules
-from kraftlog.kraft.controller.features import FeatureManager
+from kraftlog.kraft.controller.config import MAX_ELECTIONS_PER_BALANCE, ControllerConfig
+from kraftlog.kraft.controller.configs import ConfigManager, ConfigSchema
+from kraftlog.kraft.controller.elections import ElectionManager
+from kraftlog.kraft.controller.features import SUPPORTED_FEATURES, Feature, FeatureManager
+from kraftlog.kraft.controller.in_sync_replicas import IsrAnswer, IsrChange, IsrManager
+from kraftlog.kraft.controller.operations import OperationManager, RequestId
 from kraftlog.kraft.controller.producer_ids import ProducerIdBlock, ProducerIdManager
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
 from kraftlog.kraft.controller.topics import TopicManager
-from kraftlog.kraft.image import BrokerImage
+from kraftlog.kraft.image import RESOURCE_TOPIC
+from kraftlog.kraft.image.partition_state import RECOVERING
 from kraftlog.kraft.records import MAX_OPERATION_BYTES, OffsetRecord, encode_records
 from kraftlog.kraft.timeline import SnapshotRegistry
 from kraftlog.proto.admin_pb2 import (
+    ConfigResource,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from kraftlog.proto.errors import (
     IllegalStateError,
@@ -52,7 +66,8 @@ Completion = Callable[[Any, KraftlogError | None], None]
 """Called exactly once with (response, None) or (None, error). It must not raise and must not call the controller."""
 
 
-MIN_POLL_MS = 100  # where a fencing could not be written yet
+MIN_POLL_MS = 100  # where a fencing or an election could not be written yet
+NO_CONFIGS = ConfigSchema()
 
 
 class AppendTarget(Protocol):
@@ -69,6 +84,17 @@ class AppendTarget(Protocol):
     def append(self, batch: bytes, record_count: int) -> None:
         """Propose one batch. Raises `NotControllerError` or a retriable error, and then has appended nothing."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElection:
+    """A replica leads that may lack acknowledged records."""
+
+    topic_id: bytes
+    partition: int
+    leader_id: int
+    offset: int
+    """Of the record in the metadata log."""
 
 
 @dataclass(slots=True)
@@ -88,19 +114,47 @@ class Controller:
         node_id: int,
         config: ControllerConfig,
         random: Random,
-        validate_topic_configs: ConfigRules,
+        topic_configs: ConfigSchema,
+        broker_configs: ConfigSchema = NO_CONFIGS,
+        supported_features: Mapping[str, Feature] = SUPPORTED_FEATURES,
+        on_unclean_election: Callable[[UncleanElection], None] | None = None,
     ) -> None:
+        """`on_unclean_election` is told, while active, of each partition that may have lost acknowledged records."""
         self.node_id = node_id
         self._config = config
         self._registry = SnapshotRegistry()
         self.sessions = BrokerSessions(config.broker_session_timeout_ms, exempt=[node_id])
-        self.features = FeatureManager(self._registry)
         self.brokers = BrokerManager(self._registry, self.sessions)
-        self.configs = ConfigManager(self._registry, validate_topic_configs)
+        self.features = FeatureManager(self._registry, self.brokers.all, supported_features)
+        self.configs = ConfigManager(self._registry, topic_configs, broker_configs)
         self.producer_ids = ProducerIdManager(self._registry, self.brokers)
+        self.operations = OperationManager(self._registry)
         self.topics = TopicManager(
             self._registry, config=config, random=random, brokers=self.brokers, configs=self.configs
         )
+        self.elections = ElectionManager(
+            self.topics.partitions,
+            self.brokers,
+            rules_of=self.topics.rules_of,
+            topic_id_of=self.topics.topic_id,
+            topic_name_of=self.topics.name_of,
+        )
+        self.in_sync_replicas = IsrManager(
+            self.topics.partitions,
+            self.brokers,
+            rules_of=self.topics.rules_of,
+            may_lead_now=lambda: self.elections.may_lead(self.brokers.usable_racks()),
+        )
+        self.life = BrokerLife(
+            brokers=self.brokers,
+            partitions=self.topics.partitions,
+            elections=self.elections,
+            features=self.features,
+            configs_of=self.topics.configs_of,
+            default_flush_policy=config.default_flush_policy,
+        )
+        self._on_unclean_election = on_unclean_election
+        self._next_balance_ms = 0.0
         self._log: AppendTarget | None = None
         """Set exactly while active."""
         self._parked: deque[_Parked] = deque()
@@ -127,6 +181,8 @@ class Controller:
         self._registry.register(self.committed_offset)
         unfenced = [broker.node_id for broker in self.brokers.all() if not broker.is_fenced]
         self.sessions.restart(unfenced, now_ms)
+        self.elections.restart()
+        self._next_balance_ms = now_ms + self._balance_interval_ms
         records = self.features.bootstrap_records()
         if records:
             self.submit(lambda: Result(None, records), _nobody_waits, wall_ms=wall_ms)
@@ -143,24 +199,72 @@ class Controller:
         for waiting in parked:
             waiting.complete(None, error)
 
+    @property
+    def _balance_interval_ms(self) -> int:
+        return 1000 * self._config.leader_imbalance_check_interval_seconds
+
     def poll(self, *, now_ms: float, wall_ms: int) -> float | None:
-        """Fence brokers that are silent; returns when to call again (monotonic ms), None if nothing is watched."""
+        """Fence brokers that are silent, go on with elections that were too many for one batch, and balance leaders.
+
+        At most one batch of each. Returns when to call again (monotonic ms), None while not active.
+        """
         if not self.is_active:
             return None
-        for node_id in self.sessions.expired(now_ms):
-            self.submit(partial(self._fence, node_id), _nobody_waits, wall_ms=wall_ms)
+        deadlines = [
+            self._fence_silent(now_ms, wall_ms),
+            self._elect_left_over(now_ms, wall_ms),
+            self._balance(now_ms, wall_ms),
+        ]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _fence_silent(self, now_ms: float, wall_ms: int) -> float | None:
+        expired = self.sessions.expired(now_ms)
+        if expired:
+            self.submit(partial(self.life.fence, expired), _nobody_waits, wall_ms=wall_ms)
+        for node_id in expired:
             broker = self.brokers.broker(node_id)
             if broker is None or broker.is_fenced:
                 self.sessions.end(node_id)
         deadline = self.sessions.next_deadline_ms()
         return None if deadline is None else max(deadline, now_ms + MIN_POLL_MS)
 
+    def _elect_left_over(self, now_ms: float, wall_ms: int) -> float | None:
+        records = self.elections.left_over()
+        return None if not records else self._carry_out(records, now_ms, wall_ms)
+
+    def _balance(self, now_ms: float, wall_ms: int) -> float | None:
+        if not self._config.auto_leader_rebalance_enable:
+            return None
+        if now_ms < self._next_balance_ms:
+            return self._next_balance_ms
+        records = self.elections.balance(self._config.leader_imbalance_per_broker_percentage)
+        if records:
+            again_ms = self._carry_out(records, now_ms, wall_ms)
+            if len(records) == MAX_ELECTIONS_PER_BALANCE:
+                return again_ms
+        self._next_balance_ms = now_ms + self._balance_interval_ms
+        return self._next_balance_ms
+
+    def _carry_out(self, records: list[MetadataRecord], now_ms: float, wall_ms: int) -> float:
+        """When to go on: at once, or later if the log takes nothing now."""
+        before = self.last_offset
+        self.submit(lambda: Result(None, records), _nobody_waits, wall_ms=wall_ms)
+        return now_ms if self.last_offset > before else now_ms + MIN_POLL_MS
+
     # --- the log ------------------------------------------------------------------------------------------------
 
-    def submit(self, operation: Callable[[], Result[T]], complete: Completion, *, wall_ms: int) -> None:
+    def submit(
+        self,
+        operation: Callable[[], Result[T]],
+        complete: Completion,
+        *,
+        wall_ms: int,
+        request: RequestId[T] | None = None,
+    ) -> None:
         """Decide now, against state that may not be committed; `complete` is called when the decision is.
 
-        An error of the operation is an answer, too, and may rest on uncommitted state: it waits as well.
+        An error of the operation is an answer, too, and may rest on uncommitted state: it waits as well. With
+        `request`, an operation that was done under this id is answered as it was and not done again.
         """
         log = self._log
         if log is None:
@@ -173,13 +277,24 @@ class Controller:
             )
             return
         try:
-            result = operation()
-            if result.records:
-                self._append(log, result.records, wall_ms)
+            response = self._decide(log, operation, wall_ms, request)
         except KraftlogError as error:
             self._park(None, partial(_complete_with, complete, error))
             return
-        self._park(result.response, complete)
+        self._park(response, complete)
+
+    def _decide(
+        self, log: AppendTarget, operation: Callable[[], Result[T]], wall_ms: int, request: RequestId[T] | None
+    ) -> T:
+        if request is not None:
+            completed = self.operations.answer(request)
+            if completed is not None:
+                return request.kind.decode(completed.response)
+        result = operation()
+        if result.records:
+            completion = [self.operations.completion_record(request, result.response, wall_ms)] if request else []
+            self._append(log, [*result.records, *completion], wall_ms)
+        return result.response
 
     def _append(self, log: AppendTarget, records: Sequence[MetadataRecord], wall_ms: int) -> None:
         base = log.next_offset
@@ -215,9 +330,20 @@ class Controller:
         self.committed_offset = offset
         if self.is_active:
             self._registry.forget_before(offset)
+            self._report_unclean_elections(records)
         while self._parked and self._parked[0].offset <= offset:
             waiting = self._parked.popleft()
             waiting.complete(waiting.response, None)
+
+    def _report_unclean_elections(self, records: Sequence[OffsetRecord]) -> None:
+        for offset, record in records:
+            change = record.partition_change
+            if self._on_unclean_election is not None and change.leader_recovery_state == RECOVERING:
+                self._on_unclean_election(
+                    UncleanElection(
+                        topic_id=change.topic_id, partition=change.partition, leader_id=change.leader_id, offset=offset
+                    )
+                )
 
     def _replay(self, record: MetadataRecord, offset: int) -> None:
         kind = record.WhichOneof("record")
@@ -242,6 +368,8 @@ class Controller:
                 self.producer_ids.replay(record.producer_ids)
             case "feature_level":
                 self.features.replay(record.feature_level)
+            case "completed_operation":
+                self.operations.replay(record.completed_operation)
             case "begin_transaction" | "end_transaction" | "abort_transaction" | None:
                 raise IllegalStateError(f"metadata record {kind} at offset {offset} is not supported here")
 
@@ -253,15 +381,54 @@ class Controller:
     def delete_topics(self, request: DeleteTopicsRequest, *, allow_internal: bool) -> Result[DeleteTopicsResponse]:
         return self.topics.delete_topics(request, allow_internal=allow_internal)
 
+    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
+        return self.topics.create_partitions(request)
+
+    def alter_configs(self, request: IncrementalAlterConfigsRequest) -> Result[IncrementalAlterConfigsResponse]:
+        """Of topics and brokers. What it means for leaders and their replicas is in the same batch."""
+        rules = {
+            topic_id: self.topics.rules_of(topic_id)
+            for each in request.resources
+            if each.resource.type == RESOURCE_TOPIC
+            and (topic_id := self.topics.topic_id(each.resource.name)) is not None
+        }
+        result = self.configs.alter(request, self._check_resource)
+        changed = {
+            record.config.resource_name for record in result.records if record.config.resource_type == RESOURCE_TOPIC
+        }
+        moves = [
+            move
+            for topic_id, before in rules.items()
+            if self.topics.name_of(topic_id) in changed
+            for move in self.elections.rules_changed(
+                topic_id,
+                self.topics.partition_count(topic_id),
+                before,
+                self.topics.rules_after(topic_id, result.records),
+            )
+        ]
+        return Result(result.response, [*result.records, *moves])
+
+    def _check_resource(self, resource: ConfigResource) -> None:
+        if resource.type == RESOURCE_TOPIC:
+            self.topics.check_alterable(resource.name)
+        elif resource.name:
+            self.brokers.check_registered(resource.name)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
+        return self.elections.elect(request)
+
+    def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
+        return self.features.update(request)
+
+    def alter_partition(self, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> Result[list[IsrAnswer]]:
+        return self.in_sync_replicas.alter(node_id, broker_epoch, changes)
+
     def allocate_producer_ids(self, node_id: int, broker_epoch: int, count: int) -> Result[ProducerIdBlock]:
         return self.producer_ids.allocate(node_id, broker_epoch, count)
 
     def register_broker(self, registration: BrokerRegistration, *, now_ms: float) -> Result[int]:
-        """The response is the broker epoch. A new process starts fenced, so its former leaderships move away."""
-        assert self._log is not None
-        result = self.brokers.register(registration, self._log.next_offset, now_ms)
-        moves = self.topics.move_leaders_from(registration.node_id, may_leave_offline=True)
-        return Result(result.response, result.records + moves)
+        return self.life.register(registration, next_offset=self._next_offset, now_ms=now_ms)
 
     def heartbeat(
         self,
@@ -272,42 +439,26 @@ class Controller:
         want_fence: bool,
         want_shut_down: bool,
         now_ms: float,
+        offline_log_dirs: Collection[bytes] = (),
     ) -> Result[HeartbeatReply]:
-        """A broker lives. It is unfenced once it has its own registration in its metadata and does not object."""
-        broker = self.brokers.check_epoch(node_id, broker_epoch)
-        self.sessions.touch(node_id, now_ms)
-        if want_shut_down:
-            return self._controlled_shutdown(broker)
-        if want_fence:
-            records = [] if broker.is_fenced else self._fence(node_id).records
-            return Result(HeartbeatReply(is_fenced=True, should_shut_down=False), records)
-        if broker.is_fenced and metadata_offset >= broker_epoch:
-            change = self.brokers.change(broker, fenced=False, in_controlled_shutdown=False)
-            records = [change, *self.topics.elect_where_missing(node_id)]
-            return Result(HeartbeatReply(is_fenced=False, should_shut_down=False), records)
-        return Result(HeartbeatReply(is_fenced=broker.is_fenced, should_shut_down=False))
-
-    def _controlled_shutdown(self, broker: BrokerImage) -> Result[HeartbeatReply]:
-        """First lead nothing that another broker can lead; what nobody else can lead is given up with the fencing."""
-        if broker.is_fenced:
-            return Result(HeartbeatReply(is_fenced=True, should_shut_down=True))
-        moves = self.topics.move_leaders_from(broker.node_id, may_leave_offline=False)
-        if moves or (not broker.in_controlled_shutdown and self.topics.leads(broker.node_id)):
-            change = self.brokers.change(broker, fenced=False, in_controlled_shutdown=True)
-            return Result(HeartbeatReply(is_fenced=False, should_shut_down=False), [change, *moves])
-        fence = self._fence(broker.node_id)
-        return Result(HeartbeatReply(is_fenced=True, should_shut_down=True), fence.records)
-
-    def _fence(self, node_id: int) -> Result[None]:
-        broker = self.brokers.broker(node_id)
-        if broker is None or broker.is_fenced:
-            return Result(None)
-        change = self.brokers.change(broker, fenced=True, in_controlled_shutdown=broker.in_controlled_shutdown)
-        return Result(None, [change, *self.topics.move_leaders_from(node_id, may_leave_offline=True)])
+        return self.life.heartbeat(
+            node_id,
+            broker_epoch,
+            metadata_offset=metadata_offset,
+            want_fence=want_fence,
+            want_shut_down=want_shut_down,
+            now_ms=now_ms,
+            next_offset=self._next_offset,
+            offline_log_dirs=offline_log_dirs,
+        )
 
     def unregister_broker(self, node_id: int) -> Result[None]:
-        result = self.brokers.unregister(node_id)
-        return Result(None, result.records + self.topics.move_leaders_from(node_id, may_leave_offline=True))
+        return self.life.unregister(node_id)
+
+    @property
+    def _next_offset(self) -> int:
+        assert self._log is not None
+        return self._log.next_offset
 
 
 def _nobody_waits(response: Any, error: KraftlogError | None) -> None:

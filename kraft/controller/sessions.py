@@ -1,6 +1,7 @@
-"""Which brokers have been heard from: soft state of the active controller, in no log.
+"""Which brokers have been heard from, and what they know: soft state of the active controller, in no log.
 
-A new controller knows nothing, so it gives every unfenced broker a full session from the moment it becomes active.
+A new controller knows nothing, so it gives every unfenced broker a full session from the moment it becomes active, and
+takes none of them to have any metadata.
 """
 
 from collections.abc import Iterable
@@ -14,15 +15,33 @@ class BrokerSessions:
         self._exempt = frozenset(exempt)
         """Brokers of the controller's own process: it lives, so do they; a stalled event loop must not fence them."""
         self._last_heard: dict[int, float] = {}
+        self._metadata_offsets: dict[int, int] = {}
+        self._shutdown_offsets: dict[int, int] = {}
 
     def restart(self, node_ids: Iterable[int], now_ms: float) -> None:
         self._last_heard = dict.fromkeys(node_ids, now_ms)
+        self._metadata_offsets.clear()
+        self._shutdown_offsets.clear()
 
-    def touch(self, node_id: int, now_ms: float) -> None:
+    def touch(self, node_id: int, now_ms: float, metadata_offset: int = -1) -> None:
         self._last_heard[node_id] = now_ms
+        self._metadata_offsets[node_id] = max(metadata_offset, self._metadata_offsets.get(node_id, -1))
 
     def end(self, node_id: int) -> None:
         self._last_heard.pop(node_id, None)
+        self._metadata_offsets.pop(node_id, None)
+        self._shutdown_offsets.pop(node_id, None)
+
+    def shutdown_offset(self, node_id: int, offset: int, *, moves: bool) -> int:
+        """Where the metadata say that `node_id`, which wants to stop, leads nothing any more: `offset` if leaderships
+        just moved or it was not known, else as before."""
+        if moves:
+            self._shutdown_offsets[node_id] = offset
+        return self._shutdown_offsets.setdefault(node_id, offset)
+
+    def all_know(self, node_ids: Iterable[int], offset: int) -> bool:
+        """Whether each of these brokers has said that it has the metadata up to `offset`."""
+        return all(self._metadata_offsets.get(node_id, -1) >= offset for node_id in node_ids)
 
     def is_alive(self, node_id: int, now_ms: float) -> bool:
         heard = self._last_heard.get(node_id)

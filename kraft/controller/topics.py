@@ -1,36 +1,41 @@
-"""Topics and their partitions: creation, deletion, and who leads."""
+"""Topics and their partitions: creation, growth, deletion. Who leads is decided in `elections`."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kraftlog.kraft.controller.assignment import Assigner
 from kraftlog.kraft.controller.brokers import BrokerManager
 from kraftlog.kraft.controller.config import (
     MAX_PARTITIONS_PER_REQUEST,
     MAX_PARTITIONS_PER_TOPIC,
-    MAX_REPLICATION_FACTOR,
     MAX_TOPICS_PER_REQUEST,
     ControllerConfig,
 )
 from kraftlog.kraft.controller.configs import ConfigManager
-from kraftlog.kraft.controller.placement import place
+from kraftlog.kraft.controller.partition_change import PartitionRules
+from kraftlog.kraft.controller.partitions import PartitionStore
 from kraftlog.kraft.controller.result import Result
-from kraftlog.kraft.image import NO_LEADER, PartitionImage
+from kraftlog.kraft.image import RESOURCE_TOPIC, PartitionImage
 from kraftlog.kraft.image.partition_state import changed_partition, new_partition
 from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict
 from kraftlog.proto.admin_pb2 import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    NewPartitions,
     NewTopic,
 )
+from kraftlog.proto.config import parse_bool
 from kraftlog.proto.errors import (
     IllegalStateError,
     InvalidPartitionsError,
-    InvalidReplicationFactorError,
+    InvalidReplicaAssignmentError,
     InvalidRequestError,
     InvalidTopicError,
     KraftlogError,
@@ -49,7 +54,8 @@ from kraftlog.proto.metadata_pb2 import (
 from kraftlog.proto.names import display, is_internal_topic, validate_topic_name
 from kraftlog.proto.seams import Random
 
-PartitionKey = tuple[bytes, int]
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +89,63 @@ class TopicManager:
         self._random = random
         self._brokers = brokers
         self._configs = configs
+        self._assigner = Assigner(brokers, random)
         self._topics: TimelineDict[bytes, _Topic] = TimelineDict(registry)
         self._ids: TimelineDict[str, bytes] = TimelineDict(registry)
         self._collisions: TimelineDict[str, frozenset[str]] = TimelineDict(registry)
         """Names with `.` written as `_` -> the topics that look like this."""
-        self._partitions: TimelineDict[PartitionKey, PartitionImage] = TimelineDict(registry)
-        self._registry = registry
-        self._led_by: dict[int, TimelineDict[PartitionKey, None]] = {}
-        """Leader, or NO_LEADER -> its partitions: what a broker's failure or return concerns. A set per leader; empty
-        ones stay."""
+        self._partitions = PartitionStore(registry)
+
+    @property
+    def partitions(self) -> PartitionStore:
+        return self._partitions
 
     def topic_id(self, name: str) -> bytes | None:
         return self._ids.get(name)
 
+    def name_of(self, topic_id: bytes) -> str:
+        return self._topics[topic_id].name
+
     def partition(self, topic_id: bytes, partition: int) -> PartitionImage | None:
         return self._partitions.get((topic_id, partition))
+
+    def configs_of(self, topic_id: bytes) -> Mapping[str, str]:
+        """What the topic sets itself."""
+        return self._configs.configs(RESOURCE_TOPIC, self._topics[topic_id].name)
+
+    def partition_count(self, topic_id: bytes) -> int:
+        return self._topics[topic_id].partition_count
+
+    def check_alterable(self, name: str) -> None:
+        """Raise unless the configs of this topic may be changed."""
+        if name not in self._ids:
+            raise UnknownTopicOrPartitionError(f"topic {display(name)} does not exist")
+
+    def rules_of(self, topic_id: bytes) -> PartitionRules:
+        return self._rules(self.configs_of(topic_id))
+
+    def rules_after(self, topic_id: bytes, records: Iterable[MetadataRecord]) -> PartitionRules:
+        """What will hold when these records, changes of configs among them, are replayed."""
+        configs, name = dict(self.configs_of(topic_id)), self._topics[topic_id].name
+        for record in records:
+            if (record.config.resource_type, record.config.resource_name) == (RESOURCE_TOPIC, name):
+                configs.pop(record.config.key, None)
+                if record.config.HasField("value"):
+                    configs[record.config.key] = record.config.value
+        return self._rules(configs)
+
+    def _rules(self, configs: Mapping[str, str]) -> PartitionRules:
+        return PartitionRules(
+            min_insync_replicas=int(configs.get(MIN_INSYNC_REPLICAS, self._config.min_insync_replicas)),
+            unclean_election=parse_bool(UNCLEAN_ELECTION, configs.get(UNCLEAN_ELECTION, "false")),
+        )
+
+    def _new_budget(self) -> "_Budget":
+        return _Budget(
+            topics=self._config.max_topics - len(self._topics),
+            partitions=self._config.max_partitions - len(self._partitions),
+            partitions_of_request=MAX_PARTITIONS_PER_REQUEST,
+        )
 
     # --- creation -----------------------------------------------------------------------------------------------
 
@@ -115,21 +163,16 @@ class TopicManager:
         response, records = CreateTopicsResponse(), list[MetadataRecord]()
         times_named = Counter(topic.name for topic in request.topics)
         pending_names: set[str] = set()
-        partitions_left = MAX_PARTITIONS_PER_REQUEST
+        budget = self._new_budget()
         for topic in request.topics:
             try:
                 if times_named[topic.name] > 1:
                     raise InvalidRequestError(f"topic {display(topic.name)} is named twice in the request")
                 shape = self._check_new(topic, pending_names, allow_internal)
-                if shape.partition_count > partitions_left:
-                    raise PolicyViolationError(
-                        f"topic {topic.name}: more than {MAX_PARTITIONS_PER_REQUEST} partitions in one request:"
-                        " send several"
-                    )
+                budget.take(topic.name, shape.partition_count, new_topics=1)
             except KraftlogError as error:
                 response.topics.add(name=topic.name, error_code=code_of(error), error_message=str(error))
                 continue
-            partitions_left -= shape.partition_count
             pending_names.add(topic.name)
             result = CreateTopicResult(
                 name=topic.name,
@@ -155,35 +198,34 @@ class TopicManager:
             raise InvalidTopicError(
                 f"topic {topic.name} differs from {min(twins)} only in '.' and '_', which metrics cannot tell apart"
             )
-        shape = _Shape(self._partition_count(topic), self._replication_factor(topic))
+        shape = self._shape(topic)
         self._configs.check_topic_configs(topic.configs)
         return shape
 
-    def _partition_count(self, topic: NewTopic) -> int:
-        if topic.num_partitions == -1:
-            return self._config.num_partitions
-        if not 1 <= topic.num_partitions <= MAX_PARTITIONS_PER_TOPIC:
-            raise InvalidPartitionsError(
-                f"topic {topic.name}: {topic.num_partitions} partitions are not within 1..{MAX_PARTITIONS_PER_TOPIC}"
-                " (-1: the default)"
-            )
-        return topic.num_partitions
-
-    def _replication_factor(self, topic: NewTopic) -> int:
-        live = len(self._brokers.usable_racks())
+    def _shape(self, topic: NewTopic) -> _Shape:
+        if topic.assignments:
+            if (topic.num_partitions, topic.replication_factor) != (-1, -1):
+                raise InvalidRequestError(
+                    f"topic {topic.name}: with assignments the numbers of partitions and replicas have to be -1"
+                )
+            shape = _Shape(len(topic.assignments), len(topic.assignments[0].replicas))
+            self._check_count(topic.name, shape.partition_count)
+            self._assigner.check_manual(topic.name, topic.assignments, 0, shape.replication_factor)
+            return shape
+        count = self._config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+        self._check_count(topic.name, count)
         factor = topic.replication_factor
         if factor == -1:
-            factor = self._config.default_replication_factor or max(min(3, live), 1)
-        if not 1 <= factor <= MAX_REPLICATION_FACTOR:
-            raise InvalidReplicationFactorError(
-                f"topic {topic.name}: replication factor {factor} is not within 1..{MAX_REPLICATION_FACTOR}"
-                " (-1: the default)"
+            factor = self._config.default_replication_factor or max(min(3, len(self._brokers.usable_racks())), 1)
+        self._assigner.check_factor(topic.name, factor)
+        return _Shape(count, factor)
+
+    @staticmethod
+    def _check_count(name: str, count: int) -> None:
+        if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
+            raise InvalidPartitionsError(
+                f"topic {name}: {count} partitions are not within 1..{MAX_PARTITIONS_PER_TOPIC} (-1: the default)"
             )
-        if factor > live:
-            raise InvalidReplicationFactorError(
-                f"topic {topic.name}: replication factor {factor} is larger than the number of live brokers, {live}"
-            )
-        return factor
 
     def _new_topic_id(self) -> bytes:
         """A random UUID of version 4, as Kafka's. Ids that start with a dash in base64 are hard to type: not those."""
@@ -195,23 +237,11 @@ class TopicManager:
                 return bits.to_bytes(16, "big")
 
     def _creation_records(self, topic: NewTopic, topic_id: bytes, shape: _Shape) -> list[MetadataRecord]:
-        racks = self._brokers.usable_racks()
-        placed = place(racks, shape.partition_count, shape.replication_factor, self._random.randrange(len(racks)))
-        records = [MetadataRecord(topic=TopicRecord(name=topic.name, topic_id=topic_id))]
-        records += self._configs.records_for_topic(topic.name, topic.configs)
-        records += [
-            MetadataRecord(
-                partition=PartitionRecord(
-                    topic_id=topic_id,
-                    partition=partition,
-                    replicas=replicas,
-                    in_sync_replicas=replicas,
-                    leader_id=replicas[0],
-                )
-            )
-            for partition, replicas in enumerate(placed)
+        return [
+            MetadataRecord(topic=TopicRecord(name=topic.name, topic_id=topic_id)),
+            *self._configs.records_for_topic(topic.name, topic.configs),
+            *self._assigner.records(topic_id, 0, shape.partition_count, shape.replication_factor, topic.assignments),
         ]
-        return records
 
     # --- deletion -----------------------------------------------------------------------------------------------
 
@@ -242,35 +272,56 @@ class TopicManager:
             response.topics.append(result)
         return Result(response, records)
 
-    # --- leadership ---------------------------------------------------------------------------------------------
+    # --- growth -------------------------------------------------------------------------------------------------
 
-    def leads(self, node_id: int) -> int:
-        """How many partitions this broker leads."""
-        return len(self._led_by.get(node_id, ()))
+    def create_partitions(self, request: CreatePartitionsRequest) -> Result[CreatePartitionsResponse]:
+        """Each topic grows or fails alone; those that grow do so in one batch."""
+        if len(request.topics) > MAX_TOPICS_PER_REQUEST:
+            raise PolicyViolationError(
+                f"{len(request.topics)} topics in one request exceed the limit {MAX_TOPICS_PER_REQUEST}: send several"
+            )
+        response, records = CreatePartitionsResponse(), list[MetadataRecord]()
+        times_named = Counter(topic.name for topic in request.topics)
+        budget = self._new_budget()
+        for growth in request.topics:
+            result = response.topics.add(name=growth.name)
+            try:
+                if times_named[growth.name] > 1:
+                    raise InvalidRequestError(f"topic {display(growth.name)} is named twice in the request")
+                topic, factor = self._check_growth(growth)
+                budget.take(topic.name, growth.total_count - topic.partition_count, new_topics=0)
+            except KraftlogError as error:
+                result.error_code, result.error_message = code_of(error), str(error)
+                continue
+            if not request.validate_only:
+                first, added = topic.partition_count, growth.total_count - topic.partition_count
+                records += self._assigner.records(topic.topic_id, first, added, factor, growth.assignments)
+        return Result(response, records)
 
-    def move_leaders_from(self, node_id: int, *, may_leave_offline: bool) -> list[MetadataRecord]:
-        """New leaders for what `node_id` leads: the first in-sync replica, in replica order, whose broker is usable.
-
-        Where none is left the partition gets no leader; without `may_leave_offline` it keeps its leader instead.
-        The in-sync replicas stay as they are: only they hold every acknowledged record.
-        """
-        usable = self._brokers.usable_racks().keys() - {node_id}
-        records = []
-        for topic_id, partition in sorted(self._led_by.get(node_id, ())):
-            leader = _first_leader(self._partitions[topic_id, partition], usable)
-            if leader != NO_LEADER or may_leave_offline:
-                records.append(_election(topic_id, partition, leader))
-        return records
-
-    def elect_where_missing(self, node_id: int) -> list[MetadataRecord]:
-        """Leadership for `node_id`, which becomes usable, of the partitions without a leader that it is in sync with."""
-        usable = self._brokers.usable_racks().keys() | {node_id}
-        records = []
-        for topic_id, partition in sorted(self._led_by.get(NO_LEADER, ())):
-            leader = _first_leader(self._partitions[topic_id, partition], usable)
-            if leader != NO_LEADER:
-                records.append(_election(topic_id, partition, leader))
-        return records
+    def _check_growth(self, growth: NewPartitions) -> tuple[_Topic, int]:
+        """The topic, and the replication factor of its partitions."""
+        topic_id = self._ids.get(growth.name)
+        if topic_id is None:
+            raise UnknownTopicOrPartitionError(f"topic {display(growth.name)} does not exist")
+        topic = self._topics[topic_id]
+        if is_internal_topic(topic.name):
+            raise InvalidTopicError(f"topic {topic.name} is the cluster's own: keys would move between its partitions")
+        if not topic.partition_count < growth.total_count <= MAX_PARTITIONS_PER_TOPIC:
+            raise InvalidPartitionsError(
+                f"topic {topic.name}: {growth.total_count} partitions are asked for, it has {topic.partition_count}"
+                f" and can grow to {MAX_PARTITIONS_PER_TOPIC}"
+            )
+        factor = len(self._partitions[topic_id, 0].replicas)
+        if growth.assignments:
+            added = growth.total_count - topic.partition_count
+            if len(growth.assignments) != added:
+                raise InvalidReplicaAssignmentError(
+                    f"topic {topic.name}: {len(growth.assignments)} assignments were sent for {added} new partitions"
+                )
+            self._assigner.check_manual(topic.name, growth.assignments, topic.partition_count, factor)
+        else:
+            self._assigner.check_factor(topic.name, factor)
+        return topic, factor
 
     # --- replay -------------------------------------------------------------------------------------------------
 
@@ -284,7 +335,10 @@ class TopicManager:
 
     def replay_partition(self, record: PartitionRecord) -> None:
         topic = self._known(record.topic_id)
-        self._put((record.topic_id, record.partition), new_partition(record))
+        key = (record.topic_id, record.partition)
+        if self._partitions.get(key) is not None:
+            raise IllegalStateError(f"a record creates partition {record.partition} of {topic.name}, which exists")
+        self._partitions.put(key, new_partition(record))
         if record.partition >= topic.partition_count:
             self._topics[topic.topic_id] = _Topic(topic.name, topic.topic_id, record.partition + 1)
 
@@ -293,12 +347,12 @@ class TopicManager:
         before = self._partitions.get(key)
         if before is None:
             raise IllegalStateError(f"a record changes partition {record.partition} of topic {record.topic_id.hex()}")
-        self._put(key, changed_partition(before, record))
+        self._partitions.put(key, changed_partition(before, record))
 
     def replay_remove(self, record: RemoveTopicRecord) -> None:
         topic = self._known(record.topic_id)
         for partition in range(topic.partition_count):
-            self._put((topic.topic_id, partition), None)
+            self._partitions.put((topic.topic_id, partition), None)
         del self._topics[topic.topic_id], self._ids[topic.name]
         key = _collision_key(topic.name)
         twins = self._collisions[key] - {topic.name}
@@ -306,7 +360,7 @@ class TopicManager:
             self._collisions[key] = twins
         else:
             del self._collisions[key]
-        self._configs.forget_topic(topic.name)
+        self._configs.forget(RESOURCE_TOPIC, topic.name)
 
     def _known(self, topic_id: bytes) -> _Topic:
         topic = self._topics.get(topic_id)
@@ -314,33 +368,31 @@ class TopicManager:
             raise IllegalStateError(f"a record names topic id {topic_id.hex()}, which does not exist")
         return topic
 
-    def _put(self, key: PartitionKey, partition: PartitionImage | None) -> None:
-        before = self._partitions.get(key)
-        if partition is None:
-            self._partitions.pop(key, None)
-        else:
-            self._partitions[key] = partition
-        old = None if before is None else before.leader_id
-        new = None if partition is None else partition.leader_id
-        if old == new:
-            return
-        if old is not None:
-            del self._led_by[old][key]
-        if new is not None:
-            if new not in self._led_by:
-                self._led_by[new] = TimelineDict(self._registry)
-            self._led_by[new][key] = None
+
+@dataclass(slots=True)
+class _Budget:
+    """How much more there may be."""
+
+    topics: int
+    partitions: int
+    partitions_of_request: int
+
+    def take(self, topic: str, partitions: int, *, new_topics: int) -> None:
+        """Raise `PolicyViolationError`, and take nothing, if it is too much."""
+        if partitions > self.partitions_of_request:
+            raise PolicyViolationError(
+                f"topic {topic}: more than {MAX_PARTITIONS_PER_REQUEST} partitions in one request: send several"
+            )
+        if new_topics > self.topics:
+            raise PolicyViolationError(f"topic {topic}: the cluster may have no more topics (max_topics)")
+        if partitions > self.partitions:
+            raise PolicyViolationError(
+                f"topic {topic}: {partitions} more partitions, the cluster may have {self.partitions} (max_partitions)"
+            )
+        self.topics -= new_topics
+        self.partitions -= partitions
+        self.partitions_of_request -= partitions
 
 
 def _collision_key(name: str) -> str:
     return name.replace(".", "_")
-
-
-def _first_leader(partition: PartitionImage, usable: Iterable[int]) -> int:
-    candidates = set(usable) & set(partition.in_sync_replicas)
-    return next((replica for replica in partition.replicas if replica in candidates), NO_LEADER)
-
-
-def _election(topic_id: bytes, partition: int, leader_id: int) -> MetadataRecord:
-    change = PartitionChangeRecord(topic_id=topic_id, partition=partition, leader_id=leader_id)
-    return MetadataRecord(partition_change=change)

@@ -5,9 +5,11 @@ Nothing here decides anything.
 """
 
 from kraftlog.kraft.image.as_records import records_of
+from kraftlog.kraft.image.completed_operations import CompletedOperation, CompletedOperations
 from kraftlog.kraft.image.delta import MetadataDelta
 from kraftlog.kraft.image.image import (
     EMPTY_IMAGE,
+    NO_DIRECTORY,
     NO_LEADER,
     RESOURCE_BROKER,
     RESOURCE_TOPIC,
@@ -21,10 +23,13 @@ from kraftlog.kraft.image.publisher import MetadataPublisher
 
 __all__ = [
     "EMPTY_IMAGE",
+    "NO_DIRECTORY",
     "NO_LEADER",
     "RESOURCE_BROKER",
     "RESOURCE_TOPIC",
     "BrokerImage",
+    "CompletedOperation",
+    "CompletedOperations",
     "MetadataDelta",
     "MetadataImage",
     "MetadataPublisher",

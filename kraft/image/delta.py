@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kraftlog.kraft.image.broker_state import changed_broker, new_broker
+from kraftlog.kraft.image.completed_operations import CompletedOperation, new_completed
 from kraftlog.kraft.image.image import (
     EMPTY_IMAGE,
     RESOURCE_TOPIC,
@@ -20,7 +22,6 @@ from kraftlog.proto.metadata_pb2 import (
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
-    RegisterBrokerRecord,
     TopicRecord,
 )
 
@@ -41,6 +42,8 @@ class MetadataDelta:
         self._configs: dict[tuple[int, str], PersistentMap[str, str]] = {}
         self._features: dict[str, int] = {}
         self._next_producer_id = image.next_producer_id
+        self._completed_before = image.completed_operations
+        self._completed: list[CompletedOperation] = []
 
     @classmethod
     def of_everything(cls, image: MetadataImage) -> "MetadataDelta":
@@ -73,6 +76,8 @@ class MetadataDelta:
         delta._configs |= {key: PersistentMap() for key in before.resource_configs if key not in after.resource_configs}
         delta._features = {name: v for name, v in after.features.items() if before.features.get(name) != v}
         delta._next_producer_id = after.next_producer_id
+        if before.completed_operations != after.completed_operations:
+            delta._completed_before = after.completed_operations
         return delta
 
     # --- what changed -------------------------------------------------------------------------------------------
@@ -86,6 +91,8 @@ class MetadataDelta:
             or self._configs
             or self._features
             or self._next_producer_id != self.image.next_producer_id
+            or self._completed
+            or self._completed_before is not self.image.completed_operations
         )
 
     @property
@@ -136,7 +143,7 @@ class MetadataDelta:
             case "config":
                 self._config(record.config)
             case "register_broker":
-                self._register_broker(record.register_broker)
+                self._brokers[record.register_broker.node_id] = new_broker(record.register_broker)
             case "unregister_broker":
                 self._brokers[record.unregister_broker.node_id] = None
             case "broker_registration_change":
@@ -145,6 +152,8 @@ class MetadataDelta:
                 self._next_producer_id = record.producer_ids.next_producer_id
             case "feature_level":
                 self._features[record.feature_level.name] = record.feature_level.level
+            case "completed_operation":
+                self._completed.append(new_completed(record.completed_operation))
             case "begin_transaction" | "end_transaction" | "abort_transaction" | None:
                 raise IllegalStateError(f"metadata record {kind} at offset {offset} is not supported here")
 
@@ -171,6 +180,7 @@ class MetadataDelta:
             ),
             features=before.features.updated(self._features),
             next_producer_id=self._next_producer_id,
+            completed_operations=self._completed_before.followed_by(self._completed),
         )
 
     def _current(self) -> list[tuple[bytes, TopicImage]]:
@@ -227,27 +237,9 @@ class MetadataDelta:
         else:
             self._configs[key] = configs.updated({}, [record.key])
 
-    def _register_broker(self, record: RegisterBrokerRecord) -> None:
-        self._brokers[record.node_id] = BrokerImage(
-            node_id=record.node_id,
-            incarnation_id=record.incarnation_id,
-            broker_epoch=record.broker_epoch,
-            host=record.host,
-            port=record.port,
-            rack=record.rack,
-            is_fenced=record.fenced,
-            in_controlled_shutdown=False,
-            log_dirs=tuple(record.log_dirs),
-        )
-
     def _broker_change(self, record: BrokerRegistrationChangeRecord) -> None:
         known = self._brokers if record.node_id in self._brokers else self.image.brokers
-        broker = known.get(record.node_id)
-        if broker is None or broker.broker_epoch != record.broker_epoch:
-            raise IllegalStateError(f"metadata changes broker {record.node_id} epoch {record.broker_epoch}, not known")
-        self._brokers[record.node_id] = replace(
-            broker, is_fenced=record.fenced, in_controlled_shutdown=record.in_controlled_shutdown
-        )
+        self._brokers[record.node_id] = changed_broker(known.get(record.node_id), record)
 
 
 def _changed_topic(before: TopicImage, after: TopicImage) -> TopicImage | None:

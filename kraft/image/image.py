@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kraftlog.kraft.image.completed_operations import CompletedOperations
 from kraftlog.kraft.image.persistent import PersistentMap
 
 NO_LEADER = -1
+NO_DIRECTORY = bytes(16)  # Kafka's DirectoryId.UNASSIGNED
 RESOURCE_TOPIC = 2  # Kafka's ConfigResource.Type
 RESOURCE_BROKER = 4
 
@@ -24,7 +26,13 @@ class PartitionImage:
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
     eligible_leader_replicas: tuple[int, ...] = ()
+    """Left the ISR when it fell below min.insync.replicas: they have all that was acknowledged and may lead (KIP-966)."""
+    last_known_elr: tuple[int, ...] = ()
+    """Were in the ISR or ELR before a stop that may have cost them records; led by one of them only as an unclean leader."""
+    is_recovering: bool = False
+    """The leader was elected although it may lack acknowledged records, and has not said yet that it is ready (KIP-704)."""
     directories: tuple[bytes, ...] = ()
+    """Directory of each replica, in the order of `replicas`; NO_DIRECTORY where it is not known. Empty: of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,9 @@ class BrokerImage:
     """A fenced broker leads nothing and gets no clients."""
     in_controlled_shutdown: bool
     log_dirs: tuple[bytes, ...]
+    """Ids of the directories that work."""
+    features: Mapping[str, tuple[int, int]] = field(default_factory=PersistentMap)
+    """Feature -> lowest and highest level that the broker works with; empty: metadata.version 1 alone."""
 
 
 _NO_CONFIGS: Mapping[str, str] = PersistentMap()
@@ -68,6 +79,7 @@ class MetadataImage:
     """(resource type, name) -> what is set there; defaults are not included."""
     features: PersistentMap[str, int] = field(default_factory=PersistentMap)
     next_producer_id: int = 0
+    completed_operations: CompletedOperations = field(default_factory=CompletedOperations)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

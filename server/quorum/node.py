@@ -3,12 +3,21 @@ committed image, and publishers that hear of every change.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from kraftlog.kraft.controller import BrokerRegistration, Controller, ControllerConfig, HeartbeatReply, Result
+from kraftlog.kraft.controller import (
+    BrokerRegistration,
+    ConfigSchema,
+    Controller,
+    ControllerConfig,
+    HeartbeatReply,
+    Result,
+    UncleanElection,
+)
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
 from kraftlog.kraft.raft import (
@@ -25,6 +34,7 @@ from kraftlog.kraft.raft import (
 )
 from kraftlog.kraft.raft.messages import NO_DIRECTORY, NO_OFFSET
 from kraftlog.kraft.records import ControlBatches, OffsetRecord, decode_records
+from kraftlog.logstore import TOPIC_CONFIGS
 from kraftlog.logstore.filesystem import FileSystem
 from kraftlog.proto.admin_pb2 import (
     CreateTopicsRequest,
@@ -40,6 +50,8 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
 from kraftlog.server.quorum.driver import QuorumDriver
+
+logger = logging.getLogger("kraftlog.server")
 
 T = TypeVar("T")
 
@@ -102,7 +114,12 @@ class QuorumNode:
             node_id=config.node_id,
             config=config.controller,
             random=random,
-            validate_topic_configs=validate_topic_configs,
+            topic_configs=ConfigSchema(
+                names=TOPIC_CONFIGS.keys(),
+                validate=validate_topic_configs,
+                list_defaults={name: known.default for name, known in TOPIC_CONFIGS.items() if known.type == "list"},
+            ),
+            on_unclean_election=self._report_unclean_election,
         )
         self._publishers: list[MetadataPublisher] = []
         self._core_or_none: RaftCore | None = None
@@ -374,6 +391,16 @@ class QuorumNode:
         )
         self._active.set()
         self._schedule_poll()
+
+    def _report_unclean_election(self, election: UncleanElection) -> None:
+        topic = self.image.topic_names.get(election.topic_id, election.topic_id.hex())
+        logger.error(
+            "unclean election (metadata offset %d): broker %d leads %s-%d and may lack acknowledged records",
+            election.offset,
+            election.leader_id,
+            topic,
+            election.partition,
+        )
 
     # --- timers -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import (
     BrokerImage,
+    CompletedOperation,
+    CompletedOperations,
     MetadataDelta,
     MetadataImage,
     PartitionImage,
@@ -37,7 +39,7 @@ def full_image() -> MetadataImage:
     """No field has its default."""
     partition = PartitionImage(
         partition=3,
-        replicas=(1, 2),
+        replicas=(1, 2, 3),
         in_sync_replicas=(2,),
         leader_id=2,
         leader_epoch=4,
@@ -45,7 +47,9 @@ def full_image() -> MetadataImage:
         removing_replicas=(1,),
         adding_replicas=(3,),
         eligible_leader_replicas=(1,),
-        directories=(bytes(16), TOPIC_ID),
+        last_known_elr=(3,),
+        is_recovering=True,
+        directories=(bytes(16), TOPIC_ID, TOPIC_ID),
     )
     broker = BrokerImage(
         node_id=2,
@@ -57,7 +61,9 @@ def full_image() -> MetadataImage:
         is_fenced=True,
         in_controlled_shutdown=True,
         log_dirs=(TOPIC_ID,),
+        features=PersistentMap({"metadata.version": (1, 2)}),
     )
+    operation = CompletedOperation(request_id=TOPIC_ID, kind="create_topics", response=b"r", timestamp_ms=7)
     return MetadataImage(
         offset=40,
         leader_epoch=3,
@@ -67,6 +73,7 @@ def full_image() -> MetadataImage:
         resource_configs=PersistentMap({(2, "t"): PersistentMap({"k": "v"}), (4, "1"): PersistentMap({"k": ""})}),
         features=PersistentMap({"metadata.version": 1}),
         next_producer_id=1000,
+        completed_operations=CompletedOperations().followed_by([operation]),
     )
 
 

@@ -4,19 +4,42 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from kraftlog.kraft.controller import BrokerRegistration, Controller, ControllerConfig, Result
+from kraftlog.kraft.controller import (
+    BrokerRegistration,
+    ConfigSchema,
+    Controller,
+    ControllerConfig,
+    Result,
+    UncleanElection,
+)
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kraftlog.kraft.records import decode_records
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, NewTopic
-from kraftlog.proto.config import reject_unknown
-from kraftlog.proto.errors import KraftlogError, NotControllerError
+from kraftlog.proto.config import parse_int
+from kraftlog.proto.errors import InvalidConfigError, KraftlogError, NotControllerError
 
 T = TypeVar("T")
-TOPIC_CONFIGS = ("retention.ms", "cleanup.policy", "min.insync.replicas")
 
 
 def validate_topic_configs(configs: Mapping[str, str]) -> None:
-    reject_unknown(configs, TOPIC_CONFIGS, "topic")
+    if "min.insync.replicas" in configs:
+        parse_int("min.insync.replicas", configs["min.insync.replicas"], minimum=1)
+    if configs.get("cleanup.policy") == "compact" and "retention.ms" in configs:
+        raise InvalidConfigError("retention.ms has no meaning with cleanup.policy=compact")
+
+
+TOPIC_CONFIGS = ConfigSchema(
+    names=(
+        "retention.ms",
+        "cleanup.policy",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        "flush.policy",
+    ),
+    validate=validate_topic_configs,
+    list_defaults={"cleanup.policy": "delete"},
+)
+BROKER_CONFIGS = ConfigSchema(names=("num.io.threads", "log.cleaner.threads"))
 
 
 class MemoryLog:
@@ -58,11 +81,14 @@ class Harness:
         self, config: ControllerConfig | None = None, *, node_id: int = 100, log: MemoryLog | None = None
     ) -> None:
         self.log = log or MemoryLog()
+        self.unclean_elections: list[UncleanElection] = []
         self.controller = Controller(
             node_id=node_id,
             config=config or ControllerConfig(),
             random=random.Random(7),
-            validate_topic_configs=validate_topic_configs,
+            topic_configs=TOPIC_CONFIGS,
+            broker_configs=BROKER_CONFIGS,
+            on_unclean_election=self.unclean_elections.append,
         )
         self.image: MetadataImage = EMPTY_IMAGE
         self.now_ms = 1000.0

@@ -140,7 +140,7 @@ def test_hostile_registrations_are_refused(wrong: dict[str, object]) -> None:
 
 
 def test_silent_broker_is_fenced_and_its_leaders_move_to_in_sync_replicas() -> None:
-    """One batch for the broker; the leader epoch grows, the in-sync replicas stay."""
+    """One batch for the broker; the leader epoch grows, and it is in sync no more."""
     harness, epochs = with_topic(brokers=3, replicas=2, partitions=6)
     led = [p.partition for p in harness.image.topics["orders"].partitions.values() if p.leader_id == 1]
     before = len(harness.log.batches)
@@ -151,7 +151,7 @@ def test_silent_broker_is_fenced_and_its_leaders_move_to_in_sync_replicas() -> N
         moved = partition(harness, number)
         assert moved.leader_id == moved.replicas[1]
         assert (moved.leader_epoch, moved.partition_epoch) == (1, 1)
-        assert moved.in_sync_replicas == moved.replicas
+        assert moved.in_sync_replicas == moved.replicas[1:]
 
 
 def test_partition_without_a_live_in_sync_replica_waits_for_one() -> None:
@@ -182,7 +182,7 @@ def test_own_broker_is_not_fenced_by_a_stalled_loop() -> None:
     harness = Harness(node_id=1).lead()
     harness.live_broker(1)
     harness.now_ms += 100 * SESSION_MS
-    assert harness.controller.poll(now_ms=harness.now_ms, wall_ms=0) is None
+    harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
     harness.commit()
     assert not harness.image.brokers[1].is_fenced
 
@@ -202,14 +202,16 @@ def test_poll_says_when_the_next_session_ends() -> None:
 
 
 def test_controlled_shutdown_moves_leaders_first_and_fences_last() -> None:
-    """Clients find the new leaders before the old one is gone."""
+    """Clients find the new leaders, and these know of it, before the old one is gone."""
     harness, epochs = with_topic(brokers=2, replicas=2, partitions=2)
     first = harness.heartbeat(1, epochs[1], want_shut_down=True)
     assert not first.should_shut_down
     assert {p.leader_id for p in harness.image.topics["orders"].partitions.values()} == {2}
+    assert {p.in_sync_replicas for p in harness.image.topics["orders"].partitions.values()} == {(2,)}
     assert harness.image.brokers[1].in_controlled_shutdown
-    second = harness.heartbeat(1, epochs[1], want_shut_down=True)
-    assert second.should_shut_down
+    assert not harness.heartbeat(1, epochs[1], want_shut_down=True).should_shut_down, "the other has not said so yet"
+    harness.heartbeat(2, epochs[2])
+    assert harness.heartbeat(1, epochs[1], want_shut_down=True).should_shut_down
     assert harness.image.brokers[1].is_fenced
     assert harness.heartbeat(1, epochs[1], want_shut_down=True).should_shut_down, "may be repeated"
 

@@ -1,0 +1,76 @@
+"""Where the replicas of new partitions go: placed by the controller, or as somebody says."""
+
+from collections.abc import Sequence
+
+from kraftlog.kraft.controller.brokers import BrokerManager
+from kraftlog.kraft.controller.config import MAX_REPLICATION_FACTOR
+from kraftlog.kraft.controller.placement import place
+from kraftlog.kraft.image.partition_state import new_partition
+from kraftlog.kraft.image.transitions import check_created
+from kraftlog.proto.admin_pb2 import ReplicaAssignment
+from kraftlog.proto.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
+from kraftlog.proto.metadata_pb2 import MetadataRecord, PartitionRecord
+from kraftlog.proto.seams import Random
+
+
+class Assigner:
+    """Used only by the controller."""
+
+    def __init__(self, brokers: BrokerManager, random: Random) -> None:
+        self._brokers = brokers
+        self._random = random
+
+    def check_factor(self, topic: str, factor: int) -> None:
+        """Raise `InvalidReplicationFactorError` unless so many replicas can be placed."""
+        if not 1 <= factor <= MAX_REPLICATION_FACTOR:
+            raise InvalidReplicationFactorError(
+                f"topic {topic}: replication factor {factor} is not within 1..{MAX_REPLICATION_FACTOR}"
+                " (-1: the default)"
+            )
+        live = len(self._brokers.usable_racks())
+        if factor > live:
+            raise InvalidReplicationFactorError(
+                f"topic {topic}: replication factor {factor} is larger than the number of live brokers, {live}"
+            )
+
+    def check_manual(self, topic: str, assignments: Sequence[ReplicaAssignment], first: int, factor: int) -> None:
+        """Raise `InvalidReplicaAssignmentError` unless these may be the replicas of the partitions from `first` on.
+
+        Registered brokers, each once, as many as the other partitions have, and one of them live.
+        """
+        usable = self._brokers.usable_racks()
+        for partition, assignment in enumerate(assignments, first):
+            replicas = list(assignment.replicas)
+            where = f"topic {topic}: replicas {replicas} of partition {partition}"
+            if not replicas or len(set(replicas)) != len(replicas):
+                raise InvalidReplicaAssignmentError(f"{where} are not different brokers")
+            unknown = [replica for replica in replicas if self._brokers.broker(replica) is None]
+            if unknown:
+                raise InvalidReplicaAssignmentError(f"{where}: broker {unknown[0]} is not registered")
+            if len(replicas) != factor:
+                raise InvalidReplicaAssignmentError(f"{where}: the other partitions have {factor} replicas")
+            if not usable.keys() & set(replicas):
+                raise InvalidReplicaAssignmentError(f"{where}: each of them is fenced or stopping")
+
+    def records(
+        self, topic_id: bytes, first: int, count: int, factor: int, assignments: Sequence[ReplicaAssignment]
+    ) -> list[MetadataRecord]:
+        """The partitions from `first` on, placed unless there are assignments. Live replicas are in sync."""
+        usable = self._brokers.usable_racks()
+        if assignments:
+            placed = [tuple(assignment.replicas) for assignment in assignments]
+        else:
+            placed = place(usable, count, factor, self._random.randrange(len(usable)))
+        records = []
+        for partition, replicas in enumerate(placed, first):
+            in_sync = [replica for replica in replicas if replica in usable]
+            record = PartitionRecord(
+                topic_id=topic_id,
+                partition=partition,
+                replicas=replicas,
+                in_sync_replicas=in_sync,
+                leader_id=in_sync[0],
+            )
+            check_created(new_partition(record))
+            records.append(MetadataRecord(partition=record))
+        return records
