@@ -19,7 +19,7 @@ flush raises `StorageError`. What was not synced must be taken as lost, so nothi
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -56,7 +56,7 @@ class AppendInfo(NamedTuple):
 
 
 class RecoveryPoints(Protocol):
-    """Keeps the flushed ends of logs on disk: the recovery points. Safe from any thread."""
+    """Keeps the flushed ends of logs on disk, the recovery points, and where they start. Safe from any thread."""
 
     def advance(self) -> None:
         """Record the flushed ends as they are. Raises `OSError`."""
@@ -64,6 +64,10 @@ class RecoveryPoints(Protocol):
 
     def retreat(self, log: "Log") -> None:
         """The log is about to be cut: see to it that no offset on disk is beyond what it says by now."""
+        ...
+
+    def record_log_starts(self, starts: "Mapping[Log, int]") -> None:
+        """Record where logs are about to start, durably. Raises `StorageError`."""
         ...
 
 
@@ -399,6 +403,30 @@ class Log(SegmentedLog):
         for segment in self._segments[segment_number(self._segments, start or 0) :]:
             replay_producers(self.producers, segment, max(start or 0, segment.base_offset))
 
+    # The front, for a log that somebody else decides about (the metadata log: snapshots).
+
+    def trim_to(self, offset: int, *, now_ms: int) -> int:
+        """Let the log start at `offset`, durably, and delete the segments that lie wholly below; how many went.
+
+        All of retention's steps at once, for a writer that waits meanwhile. Raises `StorageError`; on a full disk nothing
+        has moved, and the call may be repeated.
+        """
+        self._check_writable()
+        if self.has_unsynced_segments:
+            self.flush()
+        if offset > self.log_start_offset and self._recovery_points is not None:
+            self._recovery_points.record_log_starts({self: offset})
+        self.advance_log_start_offset(offset)
+        plan = self.plan_retention(now_ms=now_ms, high_watermark=self.log_start_offset)
+        if plan is None or not self.begin_retention(plan, now_ms) or not plan.segments:
+            return 0
+        if self.needs_flush_before_deletion(plan):
+            self.flush()
+        if not self.detach(plan):
+            return 0
+        self.delete_detached(plan)
+        return len(plan.segments)
+
     # Durability and the end.
 
     def flush(self) -> int:
@@ -420,6 +448,15 @@ class Log(SegmentedLog):
                 seconds = self.observer.seconds() - began
                 self.observer.on_flush(self.topic, self.partition, seconds, self.flushed_end_offset - flushed)
             return self.flushed_end_offset
+
+    def record_flushed_end(self) -> None:
+        """Record how far the log is flushed: what is missing below is damage from then on, and no torn tail. Any thread.
+
+        Raises `StorageError`. Each flush after a roll does it, and the log directory from time to time.
+        """
+        if self._recovery_points is not None:
+            with storage_errors("record the flushed end of", self.directory):
+                self._recovery_points.advance()
 
     @property
     def has_unsynced_segments(self) -> bool:

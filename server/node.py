@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 
 from kraftlog.kraft.controller import ControllerConfig
-from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
+from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, METADATA_TOPIC_ID
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, layout, validate_topic_configs
 from kraftlog.logstore.checkpoints import read_properties
 from kraftlog.logstore.observer import SILENT, LogObserver
@@ -44,7 +44,6 @@ from kraftlog.server.registration import BrokerRegistration
 
 logger = logging.getLogger("kraftlog.server")
 
-METADATA_TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 _ID_BYTES = 16
 
 

@@ -5,7 +5,7 @@ not rebuilt) are planted for the crash points, `tests.faults.test_crash_points`.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from hypothesis import Phase, settings
@@ -82,6 +82,9 @@ class NeverAdvancing:
 
     def retreat(self, log: Log) -> None:
         self._log_dir.retreat(log)
+
+    def record_log_starts(self, starts: Mapping[Log, int]) -> None:
+        self._log_dir.record_log_starts(starts)
 
 
 def record_no_flushed_end(patch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ class FakeLog:
 
     @property
     def log_end_offset(self) -> int:
-        return self.batches[-1][1] if self.batches else 0
+        return self.batches[-1][1] if self.batches else self.log_start_offset
 
     def append_as_follower(self, records: Buffer) -> None:
         for position, header in iter_headers(records):
@@ -51,6 +51,22 @@ class FakeLog:
     def truncate_to(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch[1] <= offset]
         self.effects.append(f"truncate to {offset}")
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        self.batches, self.flushed = [], []
+        self.log_start_offset = offset
+        self.effects.append(f"start at {offset}")
+
+    def trim_to(self, offset: int, *, now_ms: int) -> None:
+        """As with segments of one batch."""
+        assert offset <= self.log_end_offset
+        self.batches = [batch for batch in self.batches if batch[1] > offset]
+        self.flushed = [batch for batch in self.flushed if batch[1] > offset]
+        self.log_start_offset = offset
+        self.effects.append(f"trim to {offset}")
+
+    def record_flushed_end(self) -> None:
+        self.effects.append("record the flushed end")
 
     def flush(self) -> int:
         if self.flush_error is not None:
