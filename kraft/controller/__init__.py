@@ -4,6 +4,7 @@ State changes only in `replay`. Managers' operations return `Result(records, res
 records as one batch, replays them at once, and answers when they are committed. Nothing here does I/O.
 """
 
+from kraftlog.kraft.controller import operations
 from kraftlog.kraft.controller.brokers import BrokerRegistration, HeartbeatReply
 from kraftlog.kraft.controller.config import ControllerConfig
 from kraftlog.kraft.controller.configs import ConfigSchema
@@ -28,4 +29,5 @@ __all__ = [
     "RequestId",
     "Result",
     "UncleanElection",
+    "operations",
 ]

@@ -4,7 +4,7 @@ committed image, and publishers that hear of every change.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -15,8 +15,13 @@ from kraftlog.kraft.controller import (
     Controller,
     ControllerConfig,
     HeartbeatReply,
+    IsrAnswer,
+    IsrChange,
+    OperationKind,
+    RequestId,
     Result,
     UncleanElection,
+    operations,
 )
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
@@ -37,10 +42,18 @@ from kraftlog.kraft.records import ControlBatches, OffsetRecord, decode_records
 from kraftlog.logstore import TOPIC_CONFIGS
 from kraftlog.logstore.filesystem import FileSystem
 from kraftlog.proto.admin_pb2 import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from kraftlog.proto.errors import (
     KraftlogError,
@@ -245,16 +258,55 @@ class QuorumNode:
 
     # --- operations ---------------------------------------------------------------------------------------------
 
+    # A `request_id` (16 random bytes, the same on each repeat) makes an operation safe to repeat after a lost answer and
+    # over a change of the leader: it is answered as it was the first time, and not done again.
+
     async def create_topics(
-        self, request: CreateTopicsRequest, *, allow_internal: bool = False
+        self, request: CreateTopicsRequest, *, allow_internal: bool = False, request_id: bytes | None = None
     ) -> CreateTopicsResponse:
         """`allow_internal`: also the cluster's own topics; never set for a client's request."""
-        return await self._submit(lambda: self._controller.create_topics(request, allow_internal=allow_internal))
+        return await self._submit(
+            lambda: self._controller.create_topics(request, allow_internal=allow_internal),
+            operations.CREATE_TOPICS,
+            request_id,
+        )
 
     async def delete_topics(
-        self, request: DeleteTopicsRequest, *, allow_internal: bool = False
+        self, request: DeleteTopicsRequest, *, allow_internal: bool = False, request_id: bytes | None = None
     ) -> DeleteTopicsResponse:
-        return await self._submit(lambda: self._controller.delete_topics(request, allow_internal=allow_internal))
+        return await self._submit(
+            lambda: self._controller.delete_topics(request, allow_internal=allow_internal),
+            operations.DELETE_TOPICS,
+            request_id,
+        )
+
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, *, request_id: bytes | None = None
+    ) -> CreatePartitionsResponse:
+        return await self._submit(
+            lambda: self._controller.create_partitions(request), operations.CREATE_PARTITIONS, request_id
+        )
+
+    async def alter_configs(
+        self, request: IncrementalAlterConfigsRequest, *, request_id: bytes | None = None
+    ) -> IncrementalAlterConfigsResponse:
+        return await self._submit(lambda: self._controller.alter_configs(request), operations.ALTER_CONFIGS, request_id)
+
+    async def elect_leaders(
+        self, request: ElectLeadersRequest, *, request_id: bytes | None = None
+    ) -> ElectLeadersResponse:
+        return await self._submit(lambda: self._controller.elect_leaders(request), operations.ELECT_LEADERS, request_id)
+
+    async def update_features(
+        self, request: UpdateFeaturesRequest, *, request_id: bytes | None = None
+    ) -> UpdateFeaturesResponse:
+        return await self._submit(
+            lambda: self._controller.update_features(request), operations.UPDATE_FEATURES, request_id
+        )
+
+    async def alter_partition(self, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
+        """The in-sync replicas of partitions that `node_id` leads; one answer for each change."""
+        return await self._submit(lambda: self._controller.alter_partition(node_id, broker_epoch, changes))
 
     async def register_broker(
         self,
@@ -286,10 +338,12 @@ class QuorumNode:
         metadata_offset: int | None = None,
         want_fence: bool = False,
         want_shut_down: bool = False,
+        offline_log_dirs: Collection[bytes] = (),
     ) -> HeartbeatReply:
         """A broker lives, and has applied metadata up to `metadata_offset` (None: what this node has).
 
         Unfences a caught-up broker. With `want_shut_down`, repeat it until the reply says `should_shut_down`.
+        `offline_log_dirs`: ids of directories that have failed since the registration.
         """
         reply = await self._submit(
             lambda: self._controller.heartbeat(
@@ -298,22 +352,37 @@ class QuorumNode:
                 metadata_offset=self.image.offset if metadata_offset is None else metadata_offset,
                 want_fence=want_fence,
                 want_shut_down=want_shut_down,
+                offline_log_dirs=offline_log_dirs,
                 now_ms=self._clock.monotonic_ms(),
             )
         )
         self._schedule_poll()
         return reply
 
-    async def unregister_broker(self, node_id: int) -> None:
-        await self._submit(lambda: self._controller.unregister_broker(node_id))
+    async def unregister_broker(self, node_id: int, *, request_id: bytes | None = None) -> None:
+        await self._submit(
+            lambda: self._controller.unregister_broker(node_id), operations.UNREGISTER_BROKER, request_id
+        )
 
-    async def allocate_producer_ids(self, node_id: int, broker_epoch: int, count: int = 1000) -> tuple[int, int]:
+    async def allocate_producer_ids(
+        self, node_id: int, broker_epoch: int, count: int = 1000, *, request_id: bytes | None = None
+    ) -> tuple[int, int]:
         """(first id, number of ids): given out once in the life of the cluster."""
-        block = await self._submit(lambda: self._controller.allocate_producer_ids(node_id, broker_epoch, count))
+        block = await self._submit(
+            lambda: self._controller.allocate_producer_ids(node_id, broker_epoch, count),
+            operations.ALLOCATE_PRODUCER_IDS,
+            request_id,
+        )
         return block.first_id, block.id_count
 
-    async def _submit(self, operation: Callable[[], Result[T]]) -> T:
+    async def _submit(
+        self,
+        operation: Callable[[], Result[T]],
+        kind: OperationKind[T] | None = None,
+        request_id: bytes | None = None,
+    ) -> T:
         """Decide now, return when it is committed. Cancelling the caller does not undo it."""
+        request = None if kind is None or request_id is None else RequestId(request_id, kind)
         if self._driver is None or self._failure is not None or self._ended.is_set():
             raise self._why_not_running()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -326,7 +395,7 @@ class QuorumNode:
             else:
                 future.set_result(response)
 
-        self._controller.submit(operation, complete, wall_ms=self._clock.wall_ms())
+        self._controller.submit(operation, complete, wall_ms=self._clock.wall_ms(), request=request)
         self._driver.wake()
         return await future
 
