@@ -14,7 +14,7 @@ Used only from the event loop that also drives the Raft core.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -122,15 +122,33 @@ class Controller:
         """`on_unclean_election` is told, while active, of each partition that may have lost acknowledged records."""
         self.node_id = node_id
         self._config = config
+        self._random = random
+        self._topic_configs = topic_configs
+        self._broker_configs = broker_configs
+        self._supported_features = supported_features
+        self._start_empty()
+        self._on_unclean_election = on_unclean_election
+        self._next_balance_ms = 0.0
+        self._log: AppendTarget | None = None
+        """Set exactly while active."""
+        self._parked: deque[_Parked] = deque()
+        """Offsets ascending."""
+        self.committed_offset = -1
+        """Last offset that is committed and in the state."""
+        self.last_offset = -1
+        """Last offset in the state; above `committed_offset` only while active."""
+
+    def _start_empty(self) -> None:
+        """Managers without any state."""
         self._registry = SnapshotRegistry()
-        self.sessions = BrokerSessions(config.broker_session_timeout_ms, exempt=[node_id])
+        self.sessions = BrokerSessions(self._config.broker_session_timeout_ms, exempt=[self.node_id])
         self.brokers = BrokerManager(self._registry, self.sessions)
-        self.features = FeatureManager(self._registry, self.brokers.all, supported_features)
-        self.configs = ConfigManager(self._registry, topic_configs, broker_configs)
+        self.features = FeatureManager(self._registry, self.brokers.all, self._supported_features)
+        self.configs = ConfigManager(self._registry, self._topic_configs, self._broker_configs)
         self.producer_ids = ProducerIdManager(self._registry, self.brokers)
         self.operations = OperationManager(self._registry)
         self.topics = TopicManager(
-            self._registry, config=config, random=random, brokers=self.brokers, configs=self.configs
+            self._registry, config=self._config, random=self._random, brokers=self.brokers, configs=self.configs
         )
         self.elections = ElectionManager(
             self.topics.partitions,
@@ -151,18 +169,8 @@ class Controller:
             elections=self.elections,
             features=self.features,
             configs_of=self.topics.configs_of,
-            default_flush_policy=config.default_flush_policy,
+            default_flush_policy=self._config.default_flush_policy,
         )
-        self._on_unclean_election = on_unclean_election
-        self._next_balance_ms = 0.0
-        self._log: AppendTarget | None = None
-        """Set exactly while active."""
-        self._parked: deque[_Parked] = deque()
-        """Offsets ascending."""
-        self.committed_offset = -1
-        """Last offset that is committed and in the state."""
-        self.last_offset = -1
-        """Last offset in the state; above `committed_offset` only while active."""
 
     @property
     def is_active(self) -> bool:
@@ -334,6 +342,22 @@ class Controller:
         while self._parked and self._parked[0].offset <= offset:
             waiting = self._parked.popleft()
             waiting.complete(waiting.response, None)
+
+    def load_snapshot(self, offset: int, records: Iterable[MetadataRecord]) -> None:
+        """A snapshot that ends at `offset` takes the place of the whole state: at the start, or for a follower that is
+        far behind. A leader never loads one.
+
+        The genesis, at -1, is no state: it says which feature levels the first leader writes.
+        """
+        if self.is_active:
+            raise IllegalStateError(f"a snapshot at offset {offset} for the active controller")
+        self._start_empty()
+        if offset < 0:
+            self.features.bootstrap_levels = {r.feature_level.name: r.feature_level.level for r in records}
+        else:
+            for record in records:
+                self._replay(record, offset)
+        self.committed_offset = self.last_offset = offset
 
     def _report_unclean_elections(self, records: Sequence[OffsetRecord]) -> None:
         for offset, record in records:

@@ -59,6 +59,8 @@ class FeatureManager:
         self._brokers = brokers
         self._supported = supported
         self._levels: TimelineDict[str, int] = TimelineDict(registry)
+        self.bootstrap_levels: Mapping[str, int] = {METADATA_VERSION: LATEST_METADATA_VERSION}
+        """Of a new cluster; formatting its nodes may have chosen others."""
 
     def levels(self) -> dict[str, int]:
         """The features that are on."""
@@ -68,8 +70,10 @@ class FeatureManager:
         """What the first leader of a new cluster writes; nothing later."""
         if METADATA_VERSION in self._levels:
             return []
-        level = FeatureLevelRecord(name=METADATA_VERSION, level=LATEST_METADATA_VERSION)
-        return [MetadataRecord(feature_level=level)]
+        return [
+            MetadataRecord(feature_level=FeatureLevelRecord(name=name, level=level))
+            for name, level in sorted(self.bootstrap_levels.items())
+        ]
 
     def check_broker(self, node_id: int, ranges: Mapping[str, tuple[int, int]]) -> None:
         """Raise `UnsupportedVersionError` for a broker that cannot work with the cluster's levels."""

@@ -125,6 +125,10 @@ class RaftCore:
         """Where that set stands in the log."""
         return self._voter_sets[-1][0]
 
+    def voters_at(self, offset: int) -> Voters:
+        """The voter set that was in force at `offset`, which is not below the newest snapshot."""
+        return [voters for where, voters in self._voter_sets if where <= offset][-1]
+
     @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
@@ -224,7 +228,7 @@ class RaftCore:
         term = self.log.term_at(last_offset)
         if term is None or last_offset > self.applied_offset:
             raise IllegalStateError(f"snapshot at offset {last_offset}, applied {self.applied_offset}")
-        voters = [voters for offset, voters in self._voter_sets if offset <= last_offset][-1]
+        voters = self.voters_at(last_offset)
         snapshot = Snapshot(last_offset, term, voters, data)
         self.log.compact(snapshot)
         self._voter_sets = [(last_offset, voters)] + [v for v in self._voter_sets if v[0] > last_offset]

@@ -23,6 +23,7 @@ from kraftlog.kraft.controller import (
     UncleanElection,
     operations,
 )
+from kraftlog.kraft.endpoints import AddressBook
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
 from kraftlog.kraft.raft import (
@@ -38,7 +39,8 @@ from kraftlog.kraft.raft import (
     Snapshot,
 )
 from kraftlog.kraft.raft.messages import NO_DIRECTORY, NO_OFFSET
-from kraftlog.kraft.records import ControlBatches, OffsetRecord, decode_records
+from kraftlog.kraft.records import ControlBatches, OffsetRecord, decode_records, voter_endpoints_of
+from kraftlog.kraft.snapshot import SnapshotContents
 from kraftlog.logstore import TOPIC_CONFIGS
 from kraftlog.logstore.filesystem import FileSystem
 from kraftlog.proto.admin_pb2 import (
@@ -61,8 +63,10 @@ from kraftlog.proto.errors import (
     ThrottlingQuotaExceededError,
     UnknownServerError,
 )
+from kraftlog.proto.records import read_header
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
 from kraftlog.server.quorum.driver import QuorumDriver
+from kraftlog.server.quorum.snapshots import SnapshotConfig, Snapshotter
 
 logger = logging.getLogger("kraftlog.server")
 
@@ -76,11 +80,12 @@ class QuorumConfig:
     directory_id: bytes = NO_DIRECTORY
     """Of the directory that holds the metadata log."""
     voters: frozenset[ReplicaKey] = frozenset()
-    """The first voters; empty: this node alone."""
+    """The first voters, where the directory was not formatted with any; empty: this node alone."""
     tick_ms: int = 100
     """Length of a Raft tick: an election timeout is `raft.election_ticks` of them, 1000 ms by default."""
     raft: RaftConfig = field(default_factory=RaftConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
+    snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
 
     def __post_init__(self) -> None:
         if self.tick_ms < 1:
@@ -134,6 +139,12 @@ class QuorumNode:
             ),
             on_unclean_election=self._report_unclean_election,
         )
+        self._snapshotter = Snapshotter(
+            config=config.snapshots, clock=clock, take=self._take_snapshot, on_failed=self._stop_for
+        )
+        self._last_timestamp_ms = -1
+        """Of the newest committed batch."""
+        self._addresses = AddressBook()
         self._publishers: list[MetadataPublisher] = []
         self._core_or_none: RaftCore | None = None
         self._driver: QuorumDriver | None = None
@@ -159,14 +170,22 @@ class QuorumNode:
             self._config.key,
             config=self._config.raft,
             random=self._random,
-            control=ControlBatches(self._clock.wall_ms),
+            control=ControlBatches(self._clock.wall_ms, self._addresses.known),
             hard_state=loaded.hard_state,
-            snapshot=Snapshot(NO_OFFSET, 0, self._config.first_voters, b""),
+            snapshot=loaded.snapshot,
             entries=loaded.entries,
         )
+        if loaded.contents is not None:
+            self._load(loaded.snapshot, loaded.contents)
+        self._learn_voters(loaded.entries)
         self._core_or_none = core
         self._driver = QuorumDriver(
-            core=core, storage=self._storage, executor=self._executor, send=self._send, apply=self._apply
+            core=core,
+            storage=self._storage,
+            executor=self._executor,
+            send=self._send,
+            load=self._load,
+            apply=self._apply,
         )
         self._task = asyncio.get_running_loop().create_task(self._run(self._driver), name="metadata-quorum")
         if core.voters == {core.key}:
@@ -184,6 +203,7 @@ class QuorumNode:
             await asyncio.wait([self._task])
             if not self._task.cancelled():
                 self._task.exception()  # known already, see `wait_failed`
+        await self._snapshotter.stop()
         self._controller.resign(NotControllerError(f"node {self._config.node_id} is stopping"))
 
     async def wait_failed(self) -> BaseException | None:
@@ -426,6 +446,7 @@ class QuorumNode:
 
     def _apply(self, ready: Ready) -> None:
         """Committed entries: into the image, to the publishers, then to the controller, which answers."""
+        self._learn_voters(ready.entries)
         batches = [(entry, _records_of(entry)) for entry in ready.committed]
         if batches:
             self._publish(batches)
@@ -434,13 +455,36 @@ class QuorumNode:
             if self._is_start_of_leadership(entry):
                 self._activate()
 
+        if batches:
+            self._last_timestamp_ms = read_header(batches[-1][0].data).max_timestamp
+            self._snapshotter.applied(sum(len(entry.data) for entry, _ in batches))
+
+    def _load(self, snapshot: Snapshot, contents: SnapshotContents) -> None:
+        """A snapshot takes the place of the state: at the start, or of a follower that is far behind."""
+        self._addresses.record(contents.endpoints)
+        self._controller.load_snapshot(snapshot.last_offset, contents.records)
+        if snapshot.last_offset == NO_OFFSET:
+            return  # the genesis says nothing of committed metadata
+        self._last_timestamp_ms = contents.timestamp_ms
+        self._publish_delta(MetadataDelta.between(self.image, contents.image), snapshot.last_offset, snapshot.term)
+        self._snapshotter.covered()
+
+    def _learn_voters(self, entries: Sequence[Entry]) -> None:
+        """A voter set is in force, and its members must be reached, as soon as it is in the log."""
+        for entry in entries:
+            if entry.kind is EntryKind.VOTERS:
+                self._addresses.record(voter_endpoints_of(entry))
+
     def _publish(self, batches: list[tuple[Entry, list[OffsetRecord]]]) -> None:
         delta = MetadataDelta(self.image)
         for _, records in batches:
             for record in records:
                 delta.replay(record.record, record.offset)
         last = batches[-1][0]
-        self.image = delta.apply(last.last_offset, last.term)
+        self._publish_delta(delta, last.last_offset, last.term)
+
+    def _publish_delta(self, delta: MetadataDelta, offset: int, leader_epoch: int) -> None:
+        self.image = delta.apply(offset, leader_epoch)
         if not delta.is_empty:
             for publisher in self._publishers:
                 publisher.on_metadata_update(delta, self.image)
@@ -471,6 +515,28 @@ class QuorumNode:
             election.partition,
         )
 
+    # --- snapshots ----------------------------------------------------------------------------------------------
+
+    async def _take_snapshot(self) -> None:
+        """Of what is committed by now. The image never changes, so all the work is done beside the event loop."""
+        image, voters = self.image, self._core.voters_at(self.image.offset)
+        write = partial(
+            self._storage.write_snapshot,
+            image,
+            voters,
+            self._addresses.known(voters),
+            timestamp_ms=self._last_timestamp_ms,
+        )
+        data = await self._executor.run(write)
+        if self._driver is not None:
+            self._driver.submit(partial(self._adopt_snapshot, image.offset, data))
+
+    async def _adopt_snapshot(self, offset: int, data: bytes) -> None:
+        """It is durable: the log before it goes, in memory and (up to the snapshot before) on disk."""
+        if offset > self._core.log.snapshot.last_offset:  # else a newer one was received meanwhile
+            self._core.compact(offset, data)
+        await self._executor.run(partial(self._storage.trim, now_ms=self._clock.wall_ms()))
+
     # --- timers -------------------------------------------------------------------------------------------------
 
     def _schedule_tick(self) -> None:
@@ -500,9 +566,12 @@ class QuorumNode:
         try:
             work()
         except Exception as error:
-            self._fail(error)
-            if self._driver is not None:
-                self._driver.stop()
+            self._stop_for(error)
+
+    def _stop_for(self, error: BaseException) -> None:
+        self._fail(error)
+        if self._driver is not None:
+            self._driver.stop()
 
     def _cancel_timers(self) -> None:
         for timer in self._timers.values():

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from kraftlog.kraft.image import EMPTY_IMAGE
 from kraftlog.kraft.raft import (
     NO_OFFSET,
     AppendRequest,
@@ -19,9 +20,11 @@ from kraftlog.kraft.raft import (
     Ready,
     ReplicaKey,
     Snapshot,
+    SnapshotRequest,
     VoteRequest,
     VoteResponse,
 )
+from kraftlog.kraft.snapshot import SnapshotContents
 from kraftlog.proto.errors import StorageError
 from kraftlog.server.quorum.driver import QuorumDriver
 from tests.sim.raft.core_engine import PlainControl
@@ -45,6 +48,10 @@ class Recorder:
     def write_hard_state(self, hard_state: HardState) -> None:
         self.note(f"term {hard_state.term}")
 
+    def install_snapshot(self, snapshot: Snapshot) -> SnapshotContents:
+        self.note(f"install {snapshot.last_offset}")
+        return SnapshotContents(0, snapshot.voters, {}, [], EMPTY_IMAGE)
+
     def truncate_to(self, last_offset: int) -> None:
         self.note(f"truncate to {last_offset}")
 
@@ -67,6 +74,9 @@ class Recorder:
     def send(self, message: Message) -> None:
         self.note(f"send {type(message).__name__}")
 
+    def load(self, snapshot: Snapshot, contents: SnapshotContents) -> None:
+        self.note(f"load {snapshot.last_offset}")
+
     def apply(self, ready: Ready) -> None:
         self.note(f"apply {[entry.last_offset for entry in ready.committed]}")
 
@@ -83,7 +93,14 @@ def make_core(*voters: ReplicaKey) -> RaftCore:
 
 
 def make_driver(core: RaftCore, recorder: Recorder) -> QuorumDriver:
-    return QuorumDriver(core=core, storage=recorder, executor=recorder, send=recorder.send, apply=recorder.apply)
+    return QuorumDriver(
+        core=core,
+        storage=recorder,
+        executor=recorder,
+        send=recorder.send,
+        load=recorder.load,
+        apply=recorder.apply,
+    )
 
 
 def append(term: int, prev: int, prev_term: int, *entries: Entry, commit: int = NO_OFFSET) -> AppendRequest:
@@ -138,6 +155,70 @@ async def test_conflicting_tail_is_cut_before_the_new_entries_are_written() -> N
         "send AppendResponse",
         "apply []",
     ]
+
+
+async def test_received_snapshot_is_durable_before_it_is_answered_and_loaded() -> None:
+    """In the place of the log, before the entries that follow it."""
+    core, recorder = make_core(ME, LEADER, THIRD), Recorder()
+    core.step(append(3, NO_OFFSET, 0, entry(0, 3)))
+    driver = make_driver(core, recorder)
+    await run_until_idle(driver)
+    recorder.effects.clear()
+    core.step(SnapshotRequest(LEADER, ME, 4, 9, 3, frozenset({ME, LEADER}), 0, b"x", is_last=True, round=1))
+    core.step(append(4, 9, 3, entry(10, 4), commit=10))
+    await run_until_idle(make_driver(core, recorder))
+    assert recorder.effects == [
+        "(off the loop)",
+        "term 4",
+        "(off the loop)",
+        "install 9",
+        "append [10]",
+        "(off the loop)",
+        "flush",
+        "send AppendResponse",
+        "send AppendResponse",
+        "load 9",
+        "apply [10]",
+    ]
+
+
+async def test_jobs_run_between_readys() -> None:
+    """Never while an effect is under way: both would write the log."""
+    core, recorder = make_core(ME, LEADER, THIRD), Recorder()
+    driver = make_driver(core, recorder)
+
+    async def job() -> None:
+        recorder.note("job begins")
+        await asyncio.sleep(0)
+        recorder.note("job ends")
+
+    core.step(append(3, NO_OFFSET, 0, entry(0, 3)))
+    task = asyncio.ensure_future(driver.run())
+    await asyncio.sleep(0)
+    assert recorder.effects == ["(off the loop)"]
+    driver.submit(job)
+    core.step(append(3, 0, 3, entry(1, 3)))
+    for _ in range(30):
+        await asyncio.sleep(0)
+    driver.stop()
+    await task
+    began = recorder.effects.index("job begins")
+    assert recorder.effects[began - 1].startswith("apply")
+    assert recorder.effects[began + 1] == "job ends"
+    assert recorder.effects[began + 2 :].count("append [1]") == 1
+
+
+async def test_failing_job_ends_the_driver() -> None:
+    """As any effect."""
+    core, recorder = make_core(ME, LEADER, THIRD), Recorder()
+    driver = make_driver(core, recorder)
+
+    async def job() -> None:
+        raise StorageError("input/output error")
+
+    driver.submit(job)
+    with pytest.raises(StorageError):
+        await driver.run()
 
 
 async def test_single_voter_commits_only_after_its_own_fsync() -> None:
