@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkraftlog/proto/metadata.proto\x12\x0bkraftlog.v1\"\xfb\x06\n\x0eMetadataRecord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x38\n\rfeature_level\x18\n \x01(\x0b\x32\x1f.kraftlog.v1.FeatureLevelRecordH\x00\x12<\n\x0fregister_broker\x18\x0b \x01(\x0b\x32!.kraftlog.v1.RegisterBrokerRecordH\x00\x12@\n\x11unregister_broker\x18\x0c \x01(\x0b\x32#.kraftlog.v1.UnregisterBrokerRecordH\x00\x12Q\n\x1a\x62roker_registration_change\x18\r \x01(\x0b\x32+.kraftlog.v1.BrokerRegistrationChangeRecordH\x00\x12)\n\x05topic\x18\x0e \x01(\x0b\x32\x18.kraftlog.v1.TopicRecordH\x00\x12\x36\n\x0cremove_topic\x18\x0f \x01(\x0b\x32\x1e.kraftlog.v1.RemoveTopicRecordH\x00\x12\x31\n\tpartition\x18\x10 \x01(\x0b\x32\x1c.kraftlog.v1.PartitionRecordH\x00\x12>\n\x10partition_change\x18\x11 \x01(\x0b\x32\".kraftlog.v1.PartitionChangeRecordH\x00\x12+\n\x06\x63onfig\x18\x12 \x01(\x0b\x32\x19.kraftlog.v1.ConfigRecordH\x00\x12\x36\n\x0cproducer_ids\x18\x13 \x01(\x0b\x32\x1e.kraftlog.v1.ProducerIdsRecordH\x00\x12@\n\x11\x62\x65gin_transaction\x18\x14 \x01(\x0b\x32#.kraftlog.v1.BeginTransactionRecordH\x00\x12<\n\x0f\x65nd_transaction\x18\x15 \x01(\x0b\x32!.kraftlog.v1.EndTransactionRecordH\x00\x12@\n\x11\x61\x62ort_transaction\x18\x16 \x01(\x0b\x32#.kraftlog.v1.AbortTransactionRecordH\x00\x12\x44\n\x13\x63ompleted_operation\x18\x17 \x01(\x0b\x32%.kraftlog.v1.CompletedOperationRecordH\x00\x42\x08\n\x06record\"1\n\x12\x46\x65\x61tureLevelRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\r\"\xee\x01\n\x14RegisterBrokerRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\x05\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x07 \x01(\x08\x12\x10\n\x08log_dirs\x18\x08 \x03(\x0c\x12+\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32\x19.kraftlog.v1.FeatureRange\x12\x1e\n\x16in_controlled_shutdown\x18\n \x01(\x08\"B\n\x0c\x46\x65\x61tureRange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmin_level\x18\x02 \x01(\r\x12\x11\n\tmax_level\x18\x03 \x01(\r\"?\n\x16UnregisterBrokerRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xa5\x01\n\x1e\x42rokerRegistrationChangeRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x1e\n\x16in_controlled_shutdown\x18\x04 \x01(\x08\x12,\n\x08log_dirs\x18\x05 \x01(\x0b\x32\x1a.kraftlog.v1.DirectoryList\"$\n\rDirectoryList\x12\x13\n\x0b\x64irectories\x18\x01 \x03(\x0c\"-\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\xc6\x02\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x04 \x03(\x05\x12\x19\n\x11removing_replicas\x18\x05 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x06 \x03(\x05\x12\x11\n\tleader_id\x18\x07 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x08 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\t \x01(\x05\x12\x13\n\x0b\x64irectories\x18\n \x03(\x0c\x12 \n\x18\x65ligible_leader_replicas\x18\x0b \x03(\x05\x12\x16\n\x0elast_known_elr\x18\x0c \x03(\x05\x12\x1d\n\x15leader_recovery_state\x18\r \x01(\r\"\x1f\n\x0bReplicaList\x12\x10\n\x08replicas\x18\x01 \x03(\x05\"\x87\x04\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x16\n\tleader_id\x18\x03 \x01(\x11H\x00\x88\x01\x01\x12\x32\n\x10in_sync_replicas\x18\x04 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12*\n\x08replicas\x18\x05 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\x33\n\x11removing_replicas\x18\x06 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\x31\n\x0f\x61\x64\x64ing_replicas\x18\x07 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12:\n\x18\x65ligible_leader_replicas\x18\x08 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\x30\n\x0elast_known_elr\x18\t \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\"\n\x15leader_recovery_state\x18\n \x01(\rH\x01\x88\x01\x01\x12/\n\x0b\x64irectories\x18\x0b \x01(\x0b\x32\x1a.kraftlog.v1.DirectoryListB\x0c\n\n_leader_idB\x18\n\x16_leader_recovery_state\"g\n\x0c\x43onfigRecord\x12\x15\n\rresource_type\x18\x01 \x01(\x05\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"T\n\x11ProducerIdsRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\"&\n\x16\x42\x65ginTransactionRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14\x45ndTransactionRecord\"(\n\x16\x41\x62ortTransactionRecord\x12\x0e\n\x06reason\x18\x01 \x01(\t\"d\n\x18\x43ompletedOperationRecord\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\x0c\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dkraftlog/proto/metadata.proto\x12\x0bkraftlog.v1\"\xfb\x06\n\x0eMetadataRecord\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x38\n\rfeature_level\x18\n \x01(\x0b\x32\x1f.kraftlog.v1.FeatureLevelRecordH\x00\x12<\n\x0fregister_broker\x18\x0b \x01(\x0b\x32!.kraftlog.v1.RegisterBrokerRecordH\x00\x12@\n\x11unregister_broker\x18\x0c \x01(\x0b\x32#.kraftlog.v1.UnregisterBrokerRecordH\x00\x12Q\n\x1a\x62roker_registration_change\x18\r \x01(\x0b\x32+.kraftlog.v1.BrokerRegistrationChangeRecordH\x00\x12)\n\x05topic\x18\x0e \x01(\x0b\x32\x18.kraftlog.v1.TopicRecordH\x00\x12\x36\n\x0cremove_topic\x18\x0f \x01(\x0b\x32\x1e.kraftlog.v1.RemoveTopicRecordH\x00\x12\x31\n\tpartition\x18\x10 \x01(\x0b\x32\x1c.kraftlog.v1.PartitionRecordH\x00\x12>\n\x10partition_change\x18\x11 \x01(\x0b\x32\".kraftlog.v1.PartitionChangeRecordH\x00\x12+\n\x06\x63onfig\x18\x12 \x01(\x0b\x32\x19.kraftlog.v1.ConfigRecordH\x00\x12\x36\n\x0cproducer_ids\x18\x13 \x01(\x0b\x32\x1e.kraftlog.v1.ProducerIdsRecordH\x00\x12@\n\x11\x62\x65gin_transaction\x18\x14 \x01(\x0b\x32#.kraftlog.v1.BeginTransactionRecordH\x00\x12<\n\x0f\x65nd_transaction\x18\x15 \x01(\x0b\x32!.kraftlog.v1.EndTransactionRecordH\x00\x12@\n\x11\x61\x62ort_transaction\x18\x16 \x01(\x0b\x32#.kraftlog.v1.AbortTransactionRecordH\x00\x12\x44\n\x13\x63ompleted_operation\x18\x17 \x01(\x0b\x32%.kraftlog.v1.CompletedOperationRecordH\x00\x42\x08\n\x06record\"1\n\x12\x46\x65\x61tureLevelRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\r\"\x9e\x02\n\x14RegisterBrokerRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\x05\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x07 \x01(\x08\x12\x10\n\x08log_dirs\x18\x08 \x03(\x0c\x12+\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32\x19.kraftlog.v1.FeatureRange\x12\x1e\n\x16in_controlled_shutdown\x18\n \x01(\x08\x12.\n\tendpoints\x18\x0b \x03(\x0b\x32\x1b.kraftlog.v1.BrokerEndpoint\">\n\x0e\x42rokerEndpoint\x12\x10\n\x08listener\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"B\n\x0c\x46\x65\x61tureRange\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmin_level\x18\x02 \x01(\r\x12\x11\n\tmax_level\x18\x03 \x01(\r\"?\n\x16UnregisterBrokerRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xa5\x01\n\x1e\x42rokerRegistrationChangeRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x1e\n\x16in_controlled_shutdown\x18\x04 \x01(\x08\x12,\n\x08log_dirs\x18\x05 \x01(\x0b\x32\x1a.kraftlog.v1.DirectoryList\"$\n\rDirectoryList\x12\x13\n\x0b\x64irectories\x18\x01 \x03(\x0c\"-\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\xc6\x02\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x04 \x03(\x05\x12\x19\n\x11removing_replicas\x18\x05 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x06 \x03(\x05\x12\x11\n\tleader_id\x18\x07 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x08 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\t \x01(\x05\x12\x13\n\x0b\x64irectories\x18\n \x03(\x0c\x12 \n\x18\x65ligible_leader_replicas\x18\x0b \x03(\x05\x12\x16\n\x0elast_known_elr\x18\x0c \x03(\x05\x12\x1d\n\x15leader_recovery_state\x18\r \x01(\r\"\x1f\n\x0bReplicaList\x12\x10\n\x08replicas\x18\x01 \x03(\x05\"\x87\x04\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x16\n\tleader_id\x18\x03 \x01(\x11H\x00\x88\x01\x01\x12\x32\n\x10in_sync_replicas\x18\x04 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12*\n\x08replicas\x18\x05 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\x33\n\x11removing_replicas\x18\x06 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\x31\n\x0f\x61\x64\x64ing_replicas\x18\x07 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12:\n\x18\x65ligible_leader_replicas\x18\x08 \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\x30\n\x0elast_known_elr\x18\t \x01(\x0b\x32\x18.kraftlog.v1.ReplicaList\x12\"\n\x15leader_recovery_state\x18\n \x01(\rH\x01\x88\x01\x01\x12/\n\x0b\x64irectories\x18\x0b \x01(\x0b\x32\x1a.kraftlog.v1.DirectoryListB\x0c\n\n_leader_idB\x18\n\x16_leader_recovery_state\"g\n\x0c\x43onfigRecord\x12\x15\n\rresource_type\x18\x01 \x01(\x05\x12\x15\n\rresource_name\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x12\n\x05value\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"T\n\x11ProducerIdsRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\"&\n\x16\x42\x65ginTransactionRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14\x45ndTransactionRecord\"(\n\x16\x41\x62ortTransactionRecord\x12\x0e\n\x06reason\x18\x01 \x01(\t\"d\n\x18\x43ompletedOperationRecord\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x10\n\x08response\x18\x03 \x01(\x0c\x12\x14\n\x0ctimestamp_ms\x18\x04 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,35 +36,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEATURELEVELRECORD']._serialized_start=940
   _globals['_FEATURELEVELRECORD']._serialized_end=989
   _globals['_REGISTERBROKERRECORD']._serialized_start=992
-  _globals['_REGISTERBROKERRECORD']._serialized_end=1230
-  _globals['_FEATURERANGE']._serialized_start=1232
-  _globals['_FEATURERANGE']._serialized_end=1298
-  _globals['_UNREGISTERBROKERRECORD']._serialized_start=1300
-  _globals['_UNREGISTERBROKERRECORD']._serialized_end=1363
-  _globals['_BROKERREGISTRATIONCHANGERECORD']._serialized_start=1366
-  _globals['_BROKERREGISTRATIONCHANGERECORD']._serialized_end=1531
-  _globals['_DIRECTORYLIST']._serialized_start=1533
-  _globals['_DIRECTORYLIST']._serialized_end=1569
-  _globals['_TOPICRECORD']._serialized_start=1571
-  _globals['_TOPICRECORD']._serialized_end=1616
-  _globals['_REMOVETOPICRECORD']._serialized_start=1618
-  _globals['_REMOVETOPICRECORD']._serialized_end=1655
-  _globals['_PARTITIONRECORD']._serialized_start=1658
-  _globals['_PARTITIONRECORD']._serialized_end=1984
-  _globals['_REPLICALIST']._serialized_start=1986
-  _globals['_REPLICALIST']._serialized_end=2017
-  _globals['_PARTITIONCHANGERECORD']._serialized_start=2020
-  _globals['_PARTITIONCHANGERECORD']._serialized_end=2539
-  _globals['_CONFIGRECORD']._serialized_start=2541
-  _globals['_CONFIGRECORD']._serialized_end=2644
-  _globals['_PRODUCERIDSRECORD']._serialized_start=2646
-  _globals['_PRODUCERIDSRECORD']._serialized_end=2730
-  _globals['_BEGINTRANSACTIONRECORD']._serialized_start=2732
-  _globals['_BEGINTRANSACTIONRECORD']._serialized_end=2770
-  _globals['_ENDTRANSACTIONRECORD']._serialized_start=2772
-  _globals['_ENDTRANSACTIONRECORD']._serialized_end=2794
-  _globals['_ABORTTRANSACTIONRECORD']._serialized_start=2796
-  _globals['_ABORTTRANSACTIONRECORD']._serialized_end=2836
-  _globals['_COMPLETEDOPERATIONRECORD']._serialized_start=2838
-  _globals['_COMPLETEDOPERATIONRECORD']._serialized_end=2938
+  _globals['_REGISTERBROKERRECORD']._serialized_end=1278
+  _globals['_BROKERENDPOINT']._serialized_start=1280
+  _globals['_BROKERENDPOINT']._serialized_end=1342
+  _globals['_FEATURERANGE']._serialized_start=1344
+  _globals['_FEATURERANGE']._serialized_end=1410
+  _globals['_UNREGISTERBROKERRECORD']._serialized_start=1412
+  _globals['_UNREGISTERBROKERRECORD']._serialized_end=1475
+  _globals['_BROKERREGISTRATIONCHANGERECORD']._serialized_start=1478
+  _globals['_BROKERREGISTRATIONCHANGERECORD']._serialized_end=1643
+  _globals['_DIRECTORYLIST']._serialized_start=1645
+  _globals['_DIRECTORYLIST']._serialized_end=1681
+  _globals['_TOPICRECORD']._serialized_start=1683
+  _globals['_TOPICRECORD']._serialized_end=1728
+  _globals['_REMOVETOPICRECORD']._serialized_start=1730
+  _globals['_REMOVETOPICRECORD']._serialized_end=1767
+  _globals['_PARTITIONRECORD']._serialized_start=1770
+  _globals['_PARTITIONRECORD']._serialized_end=2096
+  _globals['_REPLICALIST']._serialized_start=2098
+  _globals['_REPLICALIST']._serialized_end=2129
+  _globals['_PARTITIONCHANGERECORD']._serialized_start=2132
+  _globals['_PARTITIONCHANGERECORD']._serialized_end=2651
+  _globals['_CONFIGRECORD']._serialized_start=2653
+  _globals['_CONFIGRECORD']._serialized_end=2756
+  _globals['_PRODUCERIDSRECORD']._serialized_start=2758
+  _globals['_PRODUCERIDSRECORD']._serialized_end=2842
+  _globals['_BEGINTRANSACTIONRECORD']._serialized_start=2844
+  _globals['_BEGINTRANSACTIONRECORD']._serialized_end=2882
+  _globals['_ENDTRANSACTIONRECORD']._serialized_start=2884
+  _globals['_ENDTRANSACTIONRECORD']._serialized_end=2906
+  _globals['_ABORTTRANSACTIONRECORD']._serialized_start=2908
+  _globals['_ABORTTRANSACTIONRECORD']._serialized_end=2948
+  _globals['_COMPLETEDOPERATIONRECORD']._serialized_start=2950
+  _globals['_COMPLETEDOPERATIONRECORD']._serialized_end=3050
 # @@protoc_insertion_point(module_scope)

@@ -49,7 +49,7 @@ class FeatureLevelRecord(_message.Message):
     def __init__(self, name: _Optional[str] = ..., level: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerRecord(_message.Message):
-    __slots__ = ("node_id", "incarnation_id", "broker_epoch", "host", "port", "rack", "fenced", "log_dirs", "features", "in_controlled_shutdown")
+    __slots__ = ("node_id", "incarnation_id", "broker_epoch", "host", "port", "rack", "fenced", "log_dirs", "features", "in_controlled_shutdown", "endpoints")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class RegisterBrokerRecord(_message.Message):
     LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation_id: bytes
     broker_epoch: int
@@ -70,7 +71,18 @@ class RegisterBrokerRecord(_message.Message):
     log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[FeatureRange]
     in_controlled_shutdown: bool
-    def __init__(self, node_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., fenced: bool = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ..., in_controlled_shutdown: bool = ...) -> None: ...
+    endpoints: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
+    def __init__(self, node_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., fenced: bool = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRange, _Mapping]]] = ..., in_controlled_shutdown: bool = ..., endpoints: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ...) -> None: ...
+
+class BrokerEndpoint(_message.Message):
+    __slots__ = ("listener", "host", "port")
+    LISTENER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    listener: str
+    host: str
+    port: int
+    def __init__(self, listener: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class FeatureRange(_message.Message):
     __slots__ = ("name", "min_level", "max_level")

@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 
 from kraftlog.kraft.controller import ControllerConfig
+from kraftlog.kraft.image import BrokerEndpoint
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, METADATA_TOPIC_ID
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, layout, validate_topic_configs
 from kraftlog.logstore.checkpoints import read_properties
@@ -292,7 +293,9 @@ class Node:
         return create
 
     def _make_registration(self, log_dir: LogDir, quorum: QuorumNode) -> BrokerRegistration:
-        endpoint = self._listening.endpoint(self._listening.plan.inter_broker.name)
+        listening = self._listening
+        endpoint = listening.endpoint(listening.plan.inter_broker.name)
+        told = [listening.endpoint(listener.name) for listener in listening.plan.broker_listeners]
         return BrokerRegistration(
             quorum,
             self._clock,
@@ -302,6 +305,7 @@ class Node:
             port=endpoint.port,
             rack=self.config.rack,
             log_dirs=(_directory_id(log_dir),),
+            endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port) for each in told),
             heartbeat_interval_ms=self.config.broker_heartbeat_interval_ms,
         )
 

@@ -9,6 +9,7 @@ import logging
 from typing import Protocol
 
 from kraftlog.kraft.controller import HeartbeatReply
+from kraftlog.kraft.image import BrokerEndpoint
 from kraftlog.proto.errors import BrokerIdNotRegisteredError, KraftlogError, StaleBrokerEpochError
 from kraftlog.proto.seams import Clock
 
@@ -29,6 +30,7 @@ class Controller(Protocol):
         port: int,
         rack: str = "",
         log_dirs: tuple[bytes, ...] = (),
+        endpoints: tuple[BrokerEndpoint, ...] = (),
     ) -> int: ...
 
     async def heartbeat(
@@ -56,6 +58,7 @@ class BrokerRegistration:
         port: int,
         rack: str,
         log_dirs: tuple[bytes, ...],
+        endpoints: tuple[BrokerEndpoint, ...],
         heartbeat_interval_ms: int,
     ) -> None:
         self._controller = controller
@@ -66,6 +69,7 @@ class BrokerRegistration:
         self._port = port
         self._rack = rack
         self._log_dirs = log_dirs
+        self._endpoints = endpoints
         self._interval_ms = heartbeat_interval_ms
         self._task: asyncio.Task[None] | None = None
         self.broker_epoch = -1
@@ -105,7 +109,7 @@ class BrokerRegistration:
 
     async def _register(self) -> None:
         self.broker_epoch = await self._controller.register_broker(
-            self._node_id, self._incarnation_id, self._host, self._port, self._rack, self._log_dirs
+            self._node_id, self._incarnation_id, self._host, self._port, self._rack, self._log_dirs, self._endpoints
         )
 
     async def _heartbeat(self, *, want_shut_down: bool = False) -> HeartbeatReply:

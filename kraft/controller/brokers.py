@@ -14,8 +14,8 @@ from kraftlog.kraft.controller.config import MAX_FEATURES
 from kraftlog.kraft.controller.features import supported_ranges
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
-from kraftlog.kraft.image import BrokerImage
-from kraftlog.kraft.image.broker_state import changed_broker, new_broker
+from kraftlog.kraft.image import BrokerEndpoint, BrokerImage
+from kraftlog.kraft.image.broker_state import changed_broker, endpoint_records, new_broker
 from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict
 from kraftlog.proto.errors import (
     BrokerIdNotRegisteredError,
@@ -39,6 +39,8 @@ MAX_NODE_ID = (1 << 31) - 1
 MAX_HOST_CHARACTERS = 255  # DNS
 MAX_RACK_CHARACTERS = 249
 MAX_LOG_DIRS = 1000
+MAX_LISTENERS = 100
+MAX_LISTENER_CHARACTERS = 249
 MAX_FEATURE_CHARACTERS = 249
 MAX_FEATURE_LEVEL = 32_767  # Kafka's field is an int16
 ID_BYTES = 16
@@ -61,6 +63,8 @@ class BrokerRegistration:
     was unclean (KIP-966). None: the broker does not say, and is taken to have lost nothing."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=supported_ranges)
     """Feature -> lowest and highest level that it works with."""
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+    """One for each listener that serves clients; none: `host` and `port` serve all."""
 
     def check(self) -> None:
         """Raise `InvalidRegistrationError` unless every value is within its bounds."""
@@ -70,10 +74,8 @@ class BrokerRegistration:
             raise InvalidRegistrationError(
                 f"broker {self.node_id}: the incarnation id has {len(self.incarnation_id)} bytes, not {ID_BYTES}"
             )
-        if not self.host or len(self.host) > MAX_HOST_CHARACTERS or not self.host.isprintable():
-            raise InvalidRegistrationError(f"broker {self.node_id}: host {display(self.host)} is not a host name")
-        if not 1 <= self.port <= 65535:
-            raise InvalidRegistrationError(f"broker {self.node_id}: port {self.port} is not within 1..65535")
+        self._check_address(self.host, self.port)
+        self._check_endpoints()
         if len(self.rack) > MAX_RACK_CHARACTERS or not (self.rack.isprintable()):
             raise InvalidRegistrationError(f"broker {self.node_id}: rack {display(self.rack)} is not a rack name")
         if len(self.log_dirs) > MAX_LOG_DIRS or any(len(directory) != ID_BYTES for directory in self.log_dirs):
@@ -90,6 +92,24 @@ class BrokerRegistration:
                 f"broker {self.node_id}: at most {MAX_FEATURES} ranges of feature levels within 0..{MAX_FEATURE_LEVEL}"
                 " are allowed"
             )
+
+    def _check_address(self, host: str, port: int) -> None:
+        if not host or len(host) > MAX_HOST_CHARACTERS or not host.isprintable():
+            raise InvalidRegistrationError(f"broker {self.node_id}: host {display(host)} is not a host name")
+        if not 1 <= port <= 65535:
+            raise InvalidRegistrationError(f"broker {self.node_id}: port {port} is not within 1..65535")
+
+    def _check_endpoints(self) -> None:
+        listeners = [endpoint.listener for endpoint in self.endpoints]
+        if len(listeners) > MAX_LISTENERS or len(set(listeners)) != len(listeners):
+            raise InvalidRegistrationError(
+                f"broker {self.node_id}: {len(listeners)} listeners: at most {MAX_LISTENERS} with different names are allowed"
+            )
+        for endpoint in self.endpoints:
+            name = endpoint.listener
+            if not name or len(name) > MAX_LISTENER_CHARACTERS or not name.isprintable():
+                raise InvalidRegistrationError(f"broker {self.node_id}: {display(name)} is not a listener name")
+            self._check_address(endpoint.host, endpoint.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +187,7 @@ class BrokerManager:
                 FeatureRange(name=name, min_level=low, max_level=high)
                 for name, (low, high) in sorted(registration.features.items())
             ],
+            endpoints=endpoint_records(registration.endpoints),
         )
         self.sessions.end(node_id)  # a session starts with the first heartbeat
         return Result(epoch, [MetadataRecord(register_broker=record)])

@@ -1,9 +1,11 @@
 """What broker records mean. One place for the controller's state and the image, so that they cannot differ."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from kraftlog.kraft.image.image import BrokerImage
+from kraftlog.kraft.image.image import BrokerEndpoint, BrokerImage
 from kraftlog.kraft.image.persistent import PersistentMap
+from kraftlog.proto import metadata_pb2
 from kraftlog.proto.errors import IllegalStateError
 from kraftlog.proto.metadata_pb2 import BrokerRegistrationChangeRecord, FeatureRange, RegisterBrokerRecord
 
@@ -20,6 +22,7 @@ def new_broker(record: RegisterBrokerRecord) -> BrokerImage:
         in_controlled_shutdown=record.in_controlled_shutdown,
         log_dirs=tuple(record.log_dirs),
         features=PersistentMap({f.name: (f.min_level, f.max_level) for f in record.features}),
+        endpoints=tuple(BrokerEndpoint(each.listener, each.host, each.port) for each in record.endpoints),
     )
 
 
@@ -38,7 +41,12 @@ def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
         features=[
             FeatureRange(name=name, min_level=low, max_level=high) for name, (low, high) in broker.features.items()
         ],
+        endpoints=endpoint_records(broker.endpoints),
     )
+
+
+def endpoint_records(endpoints: Iterable[BrokerEndpoint]) -> list[metadata_pb2.BrokerEndpoint]:
+    return [metadata_pb2.BrokerEndpoint(listener=each.listener, host=each.host, port=each.port) for each in endpoints]
 
 
 def changed_broker(broker: BrokerImage | None, record: BrokerRegistrationChangeRecord) -> BrokerImage:

@@ -42,6 +42,15 @@ class TopicImage:
     partitions: Mapping[int, PartitionImage]
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerEndpoint:
+    """Where clients of one listener reach a broker."""
+
+    listener: str
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
     node_id: int
@@ -58,6 +67,15 @@ class BrokerImage:
     """Ids of the directories that work."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=PersistentMap)
     """Feature -> lowest and highest level that the broker works with; empty: metadata.version 1 alone."""
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+    """One for each listener that serves clients; `host` and `port` are those for other brokers."""
+
+    def endpoint(self, listener: str) -> BrokerEndpoint | None:
+        """Where to send a client that came in on `listener`: to the same listener of this broker, or nowhere. A broker that
+        has told no listeners has one for all."""
+        if not self.endpoints:
+            return BrokerEndpoint(listener, self.host, self.port)
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
 
 _NO_CONFIGS: Mapping[str, str] = PersistentMap()

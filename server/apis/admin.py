@@ -160,7 +160,9 @@ class AdminHandler:
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=NO_LEADER if leader_id is None else leader_id,
-            nodes=[_cluster_node(broker, leader_id) for broker in self._replicas.image.brokers.values()],
+            nodes=[
+                _cluster_node(broker, leader_id, context.listener) for broker in self._replicas.image.brokers.values()
+            ],
             metadata_log_end_offset=quorum.log_end_offset,
             metadata_high_watermark=quorum.high_watermark,
             metadata_leader_epoch=quorum.metadata_leader_epoch,
@@ -168,11 +170,13 @@ class AdminHandler:
         )
 
 
-def _cluster_node(broker: BrokerImage, controller_id: int | None) -> ClusterNode:
+def _cluster_node(broker: BrokerImage, controller_id: int | None, listener: str) -> ClusterNode:
+    """The address is that for clients of `listener`; for other brokers, if the broker has no such listener."""
+    endpoint = broker.endpoint(listener)
     return ClusterNode(
         node_id=broker.node_id,
-        host=broker.host,
-        port=broker.port,
+        host=broker.host if endpoint is None else endpoint.host,
+        port=broker.port if endpoint is None else endpoint.port,
         rack=broker.rack,
         fenced=broker.is_fenced,
         broker_epoch=broker.broker_epoch,

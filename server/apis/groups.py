@@ -29,11 +29,11 @@ class FindCoordinatorHandler:
     async def find_coordinator(self, request: FindCoordinatorRequest, context: CallContext) -> FindCoordinatorResponse:
         """The leader of the group's partition of `__consumer_offsets`, which is created on first use."""
         try:
-            return await self._find(request)
+            return await self._find(request, context.listener)
         except KraftlogError as error:
             return FindCoordinatorResponse(error_code=int(error.code), error_message=error.message, node_id=NO_LEADER)
 
-    async def _find(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    async def _find(self, request: FindCoordinatorRequest, listener: str) -> FindCoordinatorResponse:
         if request.key_type == TRANSACTION:
             raise UnsupportedVersionError("transactional producing is not available on this broker")
         if request.key_type != GROUP:
@@ -51,4 +51,9 @@ class FindCoordinatorHandler:
             raise CoordinatorNotAvailableError(
                 f"{CONSUMER_OFFSETS_TOPIC}-{partition.partition} of group {request.key} has no leader: try again"
             )
-        return FindCoordinatorResponse(node_id=broker.node_id, host=broker.host, port=broker.port)
+        endpoint = broker.endpoint(listener)
+        if endpoint is None:
+            raise CoordinatorNotAvailableError(
+                f"broker {broker.node_id}, the coordinator of group {request.key}, has no listener {listener}"
+            )
+        return FindCoordinatorResponse(node_id=broker.node_id, host=endpoint.host, port=endpoint.port)

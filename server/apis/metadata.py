@@ -45,7 +45,7 @@ class MetadataHandler:
         return MetadataResponse(
             cluster_id=self._cluster_id,
             controller_id=NO_LEADER if leader_id is None else leader_id,
-            brokers=[broker_info(broker) for broker in image.brokers.values()],
+            brokers=[info for broker in image.brokers.values() if (info := broker_info(broker, context.listener))],
             topics=[self._topic(name, image, failures) for name in names],
             metadata_offset=image.offset,
         )
@@ -93,9 +93,13 @@ def missing_topic(name: str) -> KraftlogError:
     )
 
 
-def broker_info(broker: BrokerImage) -> BrokerInfo:
+def broker_info(broker: BrokerImage, listener: str) -> BrokerInfo | None:
+    """The broker as a client of `listener` reaches it; None if the broker has no such listener (as in Kafka)."""
+    endpoint = broker.endpoint(listener)
+    if endpoint is None:
+        return None
     return BrokerInfo(
-        node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack, fenced=broker.is_fenced
+        node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack, fenced=broker.is_fenced
     )
 
 

@@ -24,7 +24,7 @@ from kraftlog.kraft.controller import (
     operations,
 )
 from kraftlog.kraft.endpoints import AddressBook
-from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
+from kraftlog.kraft.image import EMPTY_IMAGE, BrokerEndpoint, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
 from kraftlog.kraft.raft import (
     BusyError,
@@ -336,6 +336,7 @@ class QuorumNode:
         port: int,
         rack: str = "",
         log_dirs: tuple[bytes, ...] = (),
+        endpoints: tuple[BrokerEndpoint, ...] = (),
     ) -> int:
         """The broker epoch. The broker is fenced until its first heartbeat with up-to-date metadata."""
         registration = BrokerRegistration(
@@ -345,6 +346,7 @@ class QuorumNode:
             port=port,
             rack=rack,
             log_dirs=tuple(log_dirs),
+            endpoints=tuple(endpoints),
         )
         return await self._submit(
             lambda: self._controller.register_broker(registration, now_ms=self._clock.monotonic_ms())

@@ -9,6 +9,7 @@ from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, Part
 from kraftlog.kraft.image.partition_state import changed_partition, new_partition
 from kraftlog.proto.errors import IllegalStateError
 from kraftlog.proto.metadata_pb2 import (
+    BrokerEndpoint,
     BrokerRegistrationChangeRecord,
     CompletedOperationRecord,
     ConfigRecord,
@@ -191,6 +192,10 @@ def _register(draw: DrawFn, world: _World) -> MetadataRecord:
             fenced=draw(st.booleans()),
             log_dirs=draw(st.lists(st.binary(min_size=16, max_size=16), max_size=2)),
             features=[FeatureRange(name="metadata.version", min_level=1, max_level=draw(st.integers(1, 3)))],
+            endpoints=[
+                BrokerEndpoint(listener=name, host="h", port=draw(st.integers(1, 65535)))
+                for name in draw(st.lists(st.sampled_from(("PLAINTEXT", "SSL")), unique=True))
+            ],
         )
     )
 

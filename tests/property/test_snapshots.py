@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import (
+    BrokerEndpoint,
     BrokerImage,
     CompletedOperation,
     CompletedOperations,
@@ -62,6 +63,7 @@ def full_image() -> MetadataImage:
         in_controlled_shutdown=True,
         log_dirs=(TOPIC_ID,),
         features=PersistentMap({"metadata.version": (1, 2)}),
+        endpoints=(BrokerEndpoint("SSL", "h", 9093),),
     )
     operation = CompletedOperation(request_id=TOPIC_ID, kind="create_topics", response=b"r", timestamp_ms=7)
     return MetadataImage(

@@ -3,7 +3,7 @@
 import pytest
 
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig
-from kraftlog.kraft.image import NO_LEADER, PartitionImage
+from kraftlog.kraft.image import NO_LEADER, BrokerEndpoint, PartitionImage
 from kraftlog.proto.admin_pb2 import NewTopic
 from kraftlog.proto.errors import (
     BrokerIdNotRegisteredError,
@@ -126,6 +126,13 @@ def test_process_with_the_same_log_dir_replaces_its_predecessor_at_once() -> Non
         {"rack": "r" * 250},
         {"rack": "\x1b[2J"},
         {"log_dirs": (b"short",)},
+        {"endpoints": (BrokerEndpoint("", "h", 1),)},
+        {"endpoints": (BrokerEndpoint("L" * 250, "h", 1),)},
+        {"endpoints": (BrokerEndpoint("a\nb", "h", 1),)},
+        {"endpoints": (BrokerEndpoint("A", "", 1),)},
+        {"endpoints": (BrokerEndpoint("A", "h", 0),)},
+        {"endpoints": (BrokerEndpoint("A", "h", 1), BrokerEndpoint("A", "h", 2))},
+        {"endpoints": tuple(BrokerEndpoint(f"L{n}", "h", 1) for n in range(101))},
         {"log_dirs": (bytes(16), bytes(16))},
         {"log_dirs": tuple(n.to_bytes(16, "big") for n in range(1001))},
     ],
