@@ -1,13 +1,16 @@
 """The metadata quorum as the rest of the node sees it: operations that are answered when they are durable, the newest
 committed image, and publishers that hear of every change.
+
+Every node of a cluster has one. Without a vote it observes: it has the log and the image, and refuses operations.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from kraftlog.kraft.controller import (
     BrokerRegistration,
@@ -23,10 +26,11 @@ from kraftlog.kraft.controller import (
     UncleanElection,
     operations,
 )
-from kraftlog.kraft.endpoints import AddressBook
+from kraftlog.kraft.endpoints import AddressBook, Endpoint
 from kraftlog.kraft.image import EMPTY_IMAGE, BrokerEndpoint, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
 from kraftlog.kraft.raft import (
+    AppendResponse,
     BusyError,
     Entry,
     EntryKind,
@@ -37,6 +41,8 @@ from kraftlog.kraft.raft import (
     Ready,
     ReplicaKey,
     Snapshot,
+    SnapshotResponse,
+    Voters,
 )
 from kraftlog.kraft.raft.messages import NO_DIRECTORY, NO_OFFSET
 from kraftlog.kraft.records import ControlBatches, OffsetRecord, decode_records, voter_endpoints_of
@@ -65,8 +71,13 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.records import read_header
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
+from kraftlog.server.quorum.describe import FetchTimes, QuorumDescription, describe_quorum
 from kraftlog.server.quorum.driver import QuorumDriver
+from kraftlog.server.quorum.peers import Peers
+from kraftlog.server.quorum.reads import ReadBarrier
 from kraftlog.server.quorum.snapshots import SnapshotConfig, Snapshotter
+from kraftlog.server.quorum.voter_changes import VoterChanges
+from kraftlog.server.quorum.waiting import Conditions
 
 logger = logging.getLogger("kraftlog.server")
 
@@ -83,6 +94,10 @@ class QuorumConfig:
     """The first voters, where the directory was not formatted with any; empty: this node alone."""
     tick_ms: int = 100
     """Length of a Raft tick: an election timeout is `raft.election_ticks` of them, 1000 ms by default."""
+    read_timeout_ms: float = 2_000
+    """How long `read_barrier` waits for the leader (`controller.quorum.request.timeout.ms`)."""
+    voter_change_timeout_ms: float = 30_000
+    """How long `add_voter` and `remove_voter` wait: a new voter must have caught up first."""
     raft: RaftConfig = field(default_factory=RaftConfig)
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
@@ -96,12 +111,16 @@ class QuorumConfig:
         return ReplicaKey(self.node_id, self.directory_id)
 
     @property
+    def election_timeout_ms(self) -> float:
+        return self.tick_ms * self.raft.election_ticks
+
+    @property
     def first_voters(self) -> frozenset[ReplicaKey]:
         return self.voters or frozenset({self.key})
 
 
 class QuorumNode:
-    """One voter of the metadata quorum with its controller. Used from one event loop.
+    """One voter or observer of the metadata quorum with its controller. Used from one event loop.
 
     `log` is the opened `__cluster_metadata-0`; whoever opened it closes it, after `stop`. Answers come in the order:
     durable, then in `image` and told to the publishers, then the operation returns. An operation that fails with
@@ -118,13 +137,19 @@ class QuorumNode:
         random: Random,
         executor: BlockingExecutor,
         validate_topic_configs: Callable[[Mapping[str, str]], object],
+        peers: Peers | None = None,
         send: Callable[[Message], None] | None = None,
     ) -> None:
+        """`peers`: the way to other nodes, which this one starts and stops; in its place `send` takes the messages, and
+        whoever gives it calls `receive`. Neither: a cluster of one node."""
         self._config = config
         self._clock = clock
         self._random = random
         self._executor = executor
-        self._send = send or _nobody_to_send_to
+        self._peers = peers
+        self._send = send or (_nobody_to_send_to if peers is None else peers.send)
+        self._told_peers: object = None
+        self._addresses = AddressBook() if peers is None else peers.addresses
         self._storage = MetadataLog(
             log, fs, cluster_id=config.cluster_id, voters=config.first_voters, node_id=config.node_id
         )
@@ -144,7 +169,6 @@ class QuorumNode:
         )
         self._last_timestamp_ms = -1
         """Of the newest committed batch."""
-        self._addresses = AddressBook()
         self._publishers: list[MetadataPublisher] = []
         self._core_or_none: RaftCore | None = None
         self._driver: QuorumDriver | None = None
@@ -154,6 +178,22 @@ class QuorumNode:
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
         self._active_term = -1
+        self._conditions = Conditions()
+        self._fetch_times = FetchTimes()
+        self._voter_changes = VoterChanges(
+            self._conditions,
+            clock,
+            timeout_ms=config.voter_change_timeout_ms,
+            retry_ms=config.tick_ms,
+            after_input=self._after_input,
+        )
+        self._reads = ReadBarrier(
+            read_index=self._read_index,
+            wait_applied=lambda offset, timeout_ms: self._conditions.wait(
+                lambda: self.image.offset >= offset, timeout_ms
+            ),
+            now_ms=clock.monotonic_ms,
+        )
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest committed metadata."""
 
@@ -188,15 +228,25 @@ class QuorumNode:
             apply=self._apply,
         )
         self._task = asyncio.get_running_loop().create_task(self._run(self._driver), name="metadata-quorum")
+        if self._peers is not None:
+            self._peers.start(self)
         if core.voters == {core.key}:
             core.campaign()
             self._driver.wake()
             await self._wait_for(self._active)
-        else:
-            self._schedule_tick()
+        self._update_ticks()
 
     async def stop(self) -> None:
-        """End after the effects under way; operations that wait fail with `NotControllerError`. May be repeated."""
+        """End after the effects under way; operations that wait fail with `NotControllerError`. May be repeated.
+
+        A leader of several voters first hands its leadership to one of them, which takes a few round trips and at most
+        an election timeout: the cluster has a controller again before this one is gone.
+        """
+        if self._driver is not None and not self._ended.is_set():
+            await self._hand_over()
+        self._end_waits(self._stopping())
+        if self._peers is not None:
+            await self._peers.stop()
         self._cancel_timers()
         if self._driver is not None and self._task is not None:
             self._driver.stop()
@@ -204,7 +254,27 @@ class QuorumNode:
             if not self._task.cancelled():
                 self._task.exception()  # known already, see `wait_failed`
         await self._snapshotter.stop()
-        self._controller.resign(NotControllerError(f"node {self._config.node_id} is stopping"))
+        self._controller.resign(self._stopping())
+
+    async def _hand_over(self) -> None:
+        core = self._core
+        leadership = core.leadership
+        others = core.voters - {core.key}
+        if leadership is None or not others:
+            return
+        progress = leadership.progress
+        core.transfer(max(others, key=lambda key: (progress[key].is_active, progress[key].match_offset)))
+        self._after_input()
+        with contextlib.suppress(KraftlogError):  # it fails just now: nothing is left to hand over
+            # Not only until it follows: its vote for the new leader must be out as well.
+            await self._conditions.wait(lambda: core.leader not in (None, core.key), self._config.election_timeout_ms)
+
+    def _stopping(self) -> NotControllerError:
+        return NotControllerError(f"node {self._config.node_id} is stopping")
+
+    def _end_waits(self, error: KraftlogError) -> None:
+        self._reads.close(error)
+        self._conditions.fail(error)
 
     async def wait_failed(self) -> BaseException | None:
         """Wait until the quorum ends; returns why, None after `stop`. After a failure the node must stop."""
@@ -226,6 +296,7 @@ class QuorumNode:
         self._failure = error
         self._cancel_timers()
         self._controller.resign(_as_kraftlog_error(error))
+        self._end_waits(_as_kraftlog_error(error))
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         """Wait for `event` or for the end of the driver, whichever is first."""
@@ -258,6 +329,20 @@ class QuorumNode:
         return None if leader is None else leader.node_id
 
     @property
+    def voters(self) -> Voters:
+        """Those of the newest voters record in the log, committed or not."""
+        return self._core.voters
+
+    @property
+    def leader(self) -> ReplicaKey | None:
+        """The leader as far as this node knows."""
+        return self._core.leader
+
+    @property
+    def term(self) -> int:
+        return self._core.term
+
+    @property
     def metadata_leader_epoch(self) -> int:
         return self._core.term
 
@@ -269,6 +354,16 @@ class QuorumNode:
     @property
     def log_end_offset(self) -> int:
         return self._core.next_offset
+
+    def describe(self) -> QuorumDescription:
+        """What this node knows; only the leader knows how far the others are."""
+        return describe_quorum(
+            self._core,
+            {key: self._addresses.endpoint(key) for key in self._core.voters | self._core.observers}
+            | ({} if self._peers is None else {self._core.key: self._peers.endpoint}),
+            self._fetch_times,
+            now_ms=self._clock.wall_ms(),
+        )
 
     def add_publisher(self, publisher: MetadataPublisher) -> None:
         """It hears at once of everything that is committed already, then of each change."""
@@ -397,6 +492,69 @@ class QuorumNode:
         )
         return block.first_id, block.id_count
 
+    # --- reads and membership -----------------------------------------------------------------------------------
+
+    async def read_barrier(self, timeout_ms: float | None = None) -> None:
+        """Return when `image` is at least as new as every write that was answered, anywhere, before this call.
+
+        Works on every node. Raises `NotControllerError` if no leader could be asked within `timeout_ms` (None:
+        `read_timeout_ms`); may be repeated.
+        """
+        if self._driver is None or self._ended.is_set():
+            raise self._why_not_running()
+        await self._reads.wait(self._config.read_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _read_index(self) -> int:
+        leader = self._core.leader
+        if leader is None:
+            raise NotControllerError("the leader of the metadata quorum is not known")
+        if leader != self._core.key:
+            if self._peers is None:
+                raise NotControllerError(f"node {leader.node_id} leads the metadata quorum")
+            return await self._peers.read_index(leader)
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def answer(offset: int | None) -> None:
+            if future.done():
+                return
+            if offset is None:
+                future.set_exception(NotControllerError("the leadership was lost, or is not established yet"))
+            else:
+                future.set_result(offset)
+
+        self.answer_read_index(answer)
+        return await future
+
+    def answer_read_index(self, answer: Callable[[int | None], None]) -> None:
+        """Call `answer`, now or later, with the offset that a linearizable read needs; None: not the leader, or not able
+        to take more reads."""
+        try:
+            self._core.read_index(answer)
+        except (NotLeaderError, BusyError):
+            answer(None)
+        else:
+            self._after_input()
+
+    async def add_voter(self, key: ReplicaKey, endpoint: Endpoint | None = None) -> None:
+        """Give an observer a vote, once it has caught up (KIP-853). `endpoint`: where it listens, if it has not said so.
+
+        Raises `DuplicateVoterError` if its node votes already, also with another directory (remove that first);
+        `NotControllerError` where another node leads; `RequestTimedOutError` with what it waits for, after which the
+        change may still take effect only if it was appended already. May be repeated.
+        """
+        if endpoint is not None and not self._addresses.candidates(key):
+            self._addresses.tell(key, endpoint)
+        await self._voter_changes.add(self._core, key)
+
+    async def remove_voter(self, key: ReplicaKey) -> None:
+        """Take a node's vote; it observes from then on. A leader that removes itself steps down when that is committed.
+
+        Raises `VoterNotFoundError`; `InvalidRequestError` for the last voter; else as `add_voter`.
+        """
+        await self._voter_changes.remove(self._core, key)
+
+    # --- operations' way into the log ---------------------------------------------------------------------------
+
     async def _submit(
         self,
         operation: Callable[[], Result[T]],
@@ -435,16 +593,52 @@ class QuorumNode:
 
     def _step(self, core: RaftCore, message: Message) -> None:
         core.step(message)
+        if isinstance(message, AppendResponse | SnapshotResponse):
+            self._note_fetch(core, message.src)
+        self._after_input()
+
+    def _note_fetch(self, core: RaftCore, key: ReplicaKey) -> None:
+        leadership = core.leadership
+        if leadership is not None and key in leadership.progress:
+            self._fetch_times.heard(
+                key,
+                replica_end=leadership.progress[key].match_offset + 1,
+                leader_end=core.next_offset,
+                now_ms=self._clock.wall_ms(),
+            )
+
+    def observe(self, key: ReplicaKey) -> None:
+        """`key` is connected: feed it while this node leads. Also for voters, who so learn that they were removed."""
+        self._guarded(partial(self._observe, key, self._core.observe))
+
+    def forget_observer(self, key: ReplicaKey) -> None:
+        """`key` has gone."""
+        self._guarded(partial(self._observe, key, self._core.forget_observer))
+
+    def _observe(self, key: ReplicaKey, change: Callable[[ReplicaKey], None]) -> None:
+        change(key)
         self._after_input()
 
     def _after_input(self) -> None:
-        if self._controller.is_active and not (self._core.is_leader and self._core.term == self._active_term):
-            leader = self._core.leader
-            where = f"node {leader.node_id} leads" if leader is not None else "the new leader is not known yet"
-            self._controller.resign(NotControllerError(f"node {self._config.node_id} lost the leadership: {where}"))
-            self._active.clear()
+        self._look_around()
         if self._driver is not None:
             self._driver.wake()
+
+    def _look_around(self) -> None:
+        """The core may have changed: tell everybody who depends on it."""
+        core = self._core
+        if self._controller.is_active and not (core.is_leader and core.term == self._active_term):
+            where = (
+                f"node {core.leader.node_id} leads" if core.leader is not None else "the new leader is not known yet"
+            )
+            self._controller.resign(NotControllerError(f"node {self._config.node_id} lost the leadership: {where}"))
+            self._active.clear()
+        self._fetch_times.keep(set() if core.leadership is None else set(core.leadership.progress))
+        self._update_ticks()
+        self._conditions.look()
+        if self._peers is not None and (core.term, core.leader, core.voters_offset) != self._told_peers:
+            self._told_peers = core.term, core.leader, core.voters_offset
+            self._peers.changed()
 
     def _apply(self, ready: Ready) -> None:
         """Committed entries: into the image, to the publishers, then to the controller, which answers."""
@@ -456,10 +650,13 @@ class QuorumNode:
             self._controller.commit(entry.last_offset, records)
             if self._is_start_of_leadership(entry):
                 self._activate()
-
+        for read in ready.reads:
+            answer = cast(Callable[[int | None], None], read.context)
+            answer(read.offset)
         if batches:
             self._last_timestamp_ms = read_header(batches[-1][0].data).max_timestamp
             self._snapshotter.applied(sum(len(entry.data) for entry, _ in batches))
+        self._look_around()
 
     def _load(self, snapshot: Snapshot, contents: SnapshotContents) -> None:
         """A snapshot takes the place of the state: at the start, or of a follower that is far behind."""
@@ -541,13 +738,19 @@ class QuorumNode:
 
     # --- timers -------------------------------------------------------------------------------------------------
 
-    def _schedule_tick(self) -> None:
-        self._schedule("tick", self._config.tick_ms, self._tick)
+    def _update_ticks(self) -> None:
+        """Time matters as soon as there is anybody else: a single voter without observers leads for ever."""
+        core = self._core
+        is_alone = core.voters == {core.key} and core.is_leader and not core.observers
+        if is_alone and "tick" in self._timers:
+            self._timers.pop("tick").cancel()
+        elif not is_alone and "tick" not in self._timers:
+            self._schedule("tick", self._config.tick_ms, self._tick)
 
     def _tick(self) -> None:
+        del self._timers["tick"]
         self._core.tick()
         self._after_input()
-        self._schedule_tick()
 
     def _schedule_poll(self) -> None:
         now = self._clock.monotonic_ms()
