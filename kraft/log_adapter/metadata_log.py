@@ -20,7 +20,7 @@ from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import MetadataImage
 from kraftlog.kraft.log_adapter.quorum_state import QuorumStateFile
 from kraftlog.kraft.log_adapter.snapshot_files import SnapshotFiles
-from kraftlog.kraft.raft import NO_OFFSET, Entry, HardState, ReplicaKey, Snapshot, Voters
+from kraftlog.kraft.raft import NO_OFFSET, Entry, EntryKind, HardState, ReplicaKey, Snapshot, Voters
 from kraftlog.kraft.records import entry_of
 from kraftlog.kraft.snapshot import SnapshotContents, SnapshotId, decode_snapshot, encode_snapshot
 from kraftlog.logstore.filesystem import FileSystem
@@ -136,7 +136,29 @@ class MetadataLog:
                     " lost; restore the file, or let the node join again with an empty directory"
                 )
             hard_state = HardState(0, None)
+        self._check(snapshot, entries, hard_state)
         return LoadedState(hard_state, snapshot, contents, entries)
+
+    def _check(self, snapshot: Snapshot, entries: Sequence[Entry], hard_state: HardState) -> None:
+        """Offsets and epochs are under no CRC, because leaders write them late. They follow from each other: entries
+        leave no gap, and a term begins with its leader-change entry and is never above the node's own."""
+        last_offset, last_term = snapshot.last_offset, snapshot.term
+        for entry in entries:
+            begins_term = entry.kind is EntryKind.LEADER_CHANGE
+            if entry.base_offset != last_offset + 1 or (
+                entry.term <= last_term if begins_term else entry.term != last_term
+            ):
+                raise CorruptRecordError(
+                    f"{self._log.directory}: the metadata log is damaged: a batch of offsets {entry.base_offset} to"
+                    f" {entry.last_offset} and epoch {entry.term} ({entry.kind.name.lower()}) follows offset {last_offset}"
+                    f" and epoch {last_term}"
+                )
+            last_offset, last_term = entry.last_offset, entry.term
+        if last_term > hard_state.term:
+            raise CorruptRecordError(
+                f"{self._log.directory}: the metadata log goes up to epoch {last_term}, but {self._state.path} only to"
+                f" {hard_state.term}: one of them is damaged"
+            )
 
     def _load_snapshot(self) -> tuple[Snapshot, SnapshotContents | None]:
         found = self._snapshots.load_newest()

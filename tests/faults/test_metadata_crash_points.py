@@ -22,8 +22,8 @@ from kraftlog.kraft.log_adapter import (
     format_metadata_log,
 )
 from kraftlog.kraft.log_adapter import metadata_log as adapter
-from kraftlog.kraft.raft import Entry, HardState, ReplicaKey, Snapshot
-from kraftlog.kraft.records import decode_records, encode_records, entry_of
+from kraftlog.kraft.raft import Entry, EntryKind, HardState, ReplicaKey, Snapshot
+from kraftlog.kraft.records import ControlBatches, decode_records, encode_records, entry_of
 from kraftlog.kraft.snapshot import encode_snapshot
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, format_log_dir
 from kraftlog.logstore.filesystem import write_unsynced
@@ -54,10 +54,21 @@ def entry_at(offset: int, term: int) -> Entry:
     return entry_of(encode_records(records, base_offset=offset, leader_epoch=term, timestamp_ms=NOW_MS))
 
 
+@cache
+def start_of_term(offset: int, term: int) -> Entry:
+    return entry_of(ControlBatches(lambda: NOW_MS).leader_change(offset, term, OTHER, VOTERS))
+
+
+def next_entry(history: History, term: int) -> Entry:
+    if not history or history[-1].term < term:
+        return start_of_term(history[-1].last_offset + 1 if history else 0, term)
+    return entry_at(history[-1].last_offset + 1, term)
+
+
 def image_of(history: History, image: MetadataImage = EMPTY_IMAGE) -> MetadataImage:
     for entry in history:
         delta = MetadataDelta(image)
-        for record in decode_records(entry.data):
+        for record in decode_records(entry.data) if entry.kind is EntryKind.DATA else ():
             delta.replay(record.record, record.offset)
         image = delta.apply(entry.last_offset, entry.term)
     return image
@@ -118,7 +129,7 @@ class Run:
     def append(self, count: int, term: int) -> None:
         """And flush: then it is acknowledged."""
         for _ in range(count):
-            entry = entry_at(self.log.log_end_offset, term)
+            entry = next_entry(self.history, term)
             acknowledged = self.current.histories[0][1]
             self.history += (entry,)
             self.promise(histories=((self.history, acknowledged),))
@@ -154,7 +165,7 @@ class Run:
 def branch(history: History, entries: int, term: int) -> History:
     """`history` and so many entries of a later term."""
     for _ in range(entries):
-        history += (entry_at(history[-1].last_offset + 1 if history else 0, term),)
+        history += (next_entry(history, term),)
     return history
 
 
@@ -166,7 +177,7 @@ def snapshots_of_its_own(run: Run) -> None:
     for _ in range(4):
         run.append(5, 1)
         run.snapshot()
-    assert run.log.log_start_offset == 30
+    assert run.log.log_start_offset == 29
     assert run.log.segment_base_offsets[0] > 0
     run.append(2, 1)
 
@@ -213,11 +224,13 @@ def conflicts_and_snapshots(run: Run) -> None:
     run.snapshot()
     run.append(5, 1)
     run.vote(2)
-    run.truncate(14)
+    run.truncate(13)
     run.append(4, 2)
     run.snapshot()
+    end_offset = run.log.log_end_offset
     run.append(1, 2)
-    run.truncate(22)
+    run.vote(3)
+    run.truncate(end_offset)
     run.append(1, 3)
 
 
@@ -238,7 +251,7 @@ def check_disk(disk: SimFileSystem, promise: Promise) -> None:
     storage = metadata_log(disk, log_dir)
     loaded = storage.load()
     end_offset = check_loaded(loaded, promise)
-    following = entry_at(end_offset, 9)
+    following = start_of_term(end_offset, 9)
     storage.write_hard_state(HardState(9, ME))
     storage.append([following])
     storage.flush()

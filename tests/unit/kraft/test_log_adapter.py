@@ -46,7 +46,8 @@ class Disk:
         """Batches of one record in term 1, from the log's end on."""
         log = self.open()
         log.write_hard_state(HardState(1, ME))
-        log.append([data(offset, 1, 1) for offset in range(self.log.log_end_offset, end_offset)])
+        start = self.log.log_end_offset
+        log.append([data(n, 1, 1) if n else leader_change(0, 1) for n in range(start, end_offset)])
 
     def snapshot(self, end_offset: int, term: int = 1) -> bytes:
         snapshot = snapshot_of(end_offset, term if end_offset else 0, frozenset({ME}))
@@ -76,7 +77,7 @@ def data(offset: int, count: int, term: int) -> Entry:
 def image_at(end_offset: int, term: int = 1) -> MetadataImage:
     """After the records that `data` gives below `end_offset`."""
     delta = MetadataDelta()
-    for offset in range(end_offset):
+    for offset in range(1, end_offset):
         for each in decode_records(data(offset, 1, 1).data):
             delta.replay(each.record, offset)
     return delta.apply(end_offset - 1, term)
@@ -306,6 +307,7 @@ def test_installed_snapshot_takes_the_place_of_everything() -> None:
     storage = disk.open()
     storage.load()
     disk.log.effects.clear()
+    storage.write_hard_state(HardState(3, OTHER))
     received = Snapshot(11, 3, frozenset({ME, OTHER}), snapshot_of(12, 3, frozenset({ME, OTHER})))
     contents = storage.install_snapshot(received)
     assert contents.image == image_at(12, term=3)
@@ -385,6 +387,30 @@ def test_formatted_directory_has_the_first_voters() -> None:
     log_dir.close()
     with pytest.raises(StorageError, match="format an empty directory"):
         format_it()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [leader_change(1, 1)],
+        [leader_change(0, 1), data(2, 1, 1)],
+        [leader_change(0, 1), data(1, 2, 1), data(2, 1, 1)],
+        [data(0, 1, 1)],
+        [leader_change(0, 1), data(1, 1, 2)],
+        [leader_change(0, 2), leader_change(1, 1)],
+        [leader_change(0, 2), data(1, 1, 1)],
+        [leader_change(0, 1), leader_change(1, 1)],
+        [leader_change(0, 1), leader_change(1, 4)],
+    ],
+)
+def test_offsets_and_epochs_that_do_not_follow_are_damage(entries: list[Entry]) -> None:
+    """They are under no CRC: a bit there would be believed, and an epoch decides elections."""
+    disk = Disk()
+    disk.open().write_hard_state(HardState(3, ME))
+    for each in entries:
+        disk.log.batches.append((each.base_offset, each.last_offset + 1, each.data))
+    with pytest.raises((CorruptRecordError, StorageError), match=r"damaged|nothing can be read"):
+        disk.open().load()
 
 
 def test_damaged_log_is_refused() -> None:

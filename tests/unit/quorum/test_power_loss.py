@@ -1,36 +1,61 @@
 """QuorumNode over a real log on a disk that loses power: what was answered is there after the restart."""
 
 import asyncio
+import errno
 import random
 
 import pytest
 
-from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
-from kraftlog.logstore import Log, LogConfig
+from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, SnapshotFiles, format_metadata_log
+from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.kraft.snapshot import GENESIS, SnapshotId
+from kraftlog.logstore import Log, LogConfig, LogDir, format_log_dir
+from kraftlog.logstore.filesystem import atomic_write
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
-from kraftlog.proto.errors import CorruptRecordError, KraftlogError
+from kraftlog.proto.errors import KraftlogError
+from kraftlog.proto.records import iter_headers
 from kraftlog.server.quorum import QuorumConfig, QuorumNode
+from kraftlog.server.quorum.snapshots import SnapshotConfig
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.quorum.fakes import FakeClock, GateExecutor
 
-DIRECTORY = "/data/__cluster_metadata-0"
+KEY = ("__cluster_metadata", 0)
 ROUNDS = 6
+ME = ReplicaKey(1)
 
 
-def open_log(fs: SimFileSystem, clock: FakeClock) -> Log:
-    return Log(
-        fs,
-        DIRECTORY,
-        topic="__cluster_metadata",
-        partition=0,
-        config=LogConfig.from_configs({**METADATA_LOG_CONFIGS, "segment.bytes": "2000"}),
+def formatted() -> SimFileSystem:
+    fs = SimFileSystem()
+    format_metadata_log(
+        fs, "/data", voters=frozenset({ME}), endpoints={}, feature_levels={"metadata.version": 1}, timestamp_ms=0
+    )
+    format_log_dir("/data", fs, cluster_id="test", node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAA")
+    return fs
+
+
+def open_log_dir(fs: SimFileSystem, clock: FakeClock) -> LogDir:
+    return LogDir.open(
+        "/data",
+        fs=fs,
+        node_id=1,
+        cluster_id="test",
         now_ms=clock.wall_ms(),
+        config=LogConfig.from_configs({**METADATA_LOG_CONFIGS, "segment.bytes": "2000"}),
     )
 
 
-def make_node(fs: SimFileSystem, log: Log, clock: FakeClock, seed: int) -> QuorumNode:
+def open_log(fs: SimFileSystem, clock: FakeClock) -> Log:
+    return open_log_dir(fs, clock).logs[KEY]
+
+
+def make_node(fs: SimFileSystem, log: Log, clock: FakeClock, seed: int, snapshot_bytes: int = 1 << 20) -> QuorumNode:
+    """`seed`: of the node's own randomness. A snapshot is due after `snapshot_bytes`."""
     return QuorumNode(
-        config=QuorumConfig(node_id=1, cluster_id="test"),
+        config=QuorumConfig(
+            node_id=1,
+            cluster_id="test",
+            snapshots=SnapshotConfig(max_record_bytes_between_snapshots=snapshot_bytes),
+        ),
         log=log,
         fs=fs,
         clock=clock,
@@ -51,18 +76,21 @@ class History:
         self.next_name = 0
 
     def check(self, node: QuorumNode) -> None:
+        self.check_topics(node)
+        assert node.metadata_leader_epoch > self.term
+        self.term = node.metadata_leader_epoch
+
+    def check_topics(self, node: QuorumNode) -> None:
         found = {name: topic.topic_id for name, topic in node.image.topics.items()}
         lost = sorted(name for name, topic_id in self.created.items() if found.get(name) != topic_id)
         assert not lost, "acknowledged topics are gone"
         risen = sorted(found.keys() - self.created.keys() - self.unknown)
         assert not risen, "acknowledged deletions are undone"
         assert node.image.next_producer_id >= self.next_producer_id
-        assert node.metadata_leader_epoch > self.term
-        self.term = node.metadata_leader_epoch
 
 
 async def some_work(node: QuorumNode, history: History, rng: random.Random) -> None:
-    epoch = await node.register_broker(1, rng.randbytes(16), "localhost", 9092)
+    epoch = await node.register_broker(1, rng.randbytes(16), "localhost", 9092, log_dirs=(bytes(range(16)),))
     await node.heartbeat(1, epoch)
     for _ in range(rng.randrange(12)):
         kind = rng.randrange(4)
@@ -92,21 +120,26 @@ async def create(node: QuorumNode, name: str) -> tuple[str, bytes]:
     return name, response.topics[0].topic_id
 
 
+async def settled() -> None:
+    """What goes on in the background has ended."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
-async def test_nothing_acknowledged_is_lost_when_the_power_goes(seed: int) -> None:
-    """Stop at a random disk operation, lose what was not synced, start again; several times on one disk."""
+@pytest.mark.parametrize("snapshot_bytes", [1 << 20, 700])
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_acknowledged_is_lost_when_the_power_goes(seed: int, snapshot_bytes: int) -> None:
+    """Stop at a random disk operation, lose what was not synced, start again; several times on one disk. With and without
+    a snapshot every few operations."""
     print(f"seed {seed}")
     rng = random.Random(seed)
-    fs, clock, history = SimFileSystem(), FakeClock(), History()
-    fs.mkdir(DIRECTORY)
-    fs.fsync_dir("/data")
-    fs.fsync_dir("/")
+    fs, clock, history = formatted(), FakeClock(), History()
     for round_ in range(ROUNDS):
         node = None
-        fs.stop_after(rng.randrange(5, 150))
+        fs.stop_after(rng.randrange(5, 250))
         try:
-            node = make_node(fs, open_log(fs, clock), clock, seed * 100 + round_)
+            node = make_node(fs, open_log(fs, clock), clock, seed * 100 + round_, snapshot_bytes)
             await node.start()
             history.check(node)
             await some_work(node, history, rng)
@@ -116,19 +149,131 @@ async def test_nothing_acknowledged_is_lost_when_the_power_goes(seed: int) -> No
             fs.crash(rng)
             if node is not None:
                 await node.stop()
-    log = open_log(fs, clock)
-    node = make_node(fs, log, clock, seed)
+    log_dir = open_log_dir(fs, clock)
+    node = make_node(fs, log_dir.logs[KEY], clock, seed)
     await node.start()
     history.check(node)
     await node.stop()
-    log.close()
+    log_dir.close()
 
 
-async def test_damaged_metadata_log_is_refused() -> None:
-    """What it lacks may have been counted towards a commit."""
-    fs, clock = SimFileSystem(), FakeClock()
-    fs.mkdir(DIRECTORY)
+async def test_restart_from_a_snapshot_and_the_log_after_it() -> None:
+    """The state is the same, the log before the older snapshot is gone, and the genesis with it."""
+    fs, clock, history, rng = formatted(), FakeClock(), History(), random.Random(1)
+    log_dir = open_log_dir(fs, clock)
+    node = make_node(fs, log_dir.logs[KEY], clock, 1, snapshot_bytes=1500)
+    await node.start()
+    for _ in range(10):
+        await some_work(node, history, rng)
+        await settled()
+    image = node.image
+    await node.stop()
+    log_dir.close()
+
+    log_dir = open_log_dir(fs, clock)
+    log = log_dir.logs[KEY]
+    older, newer = SnapshotFiles(fs, log.directory).ids()
+    assert 0 < older.end_offset == log.log_start_offset < newer.end_offset <= image.offset + 1
+    assert log.segment_base_offsets[0] > 0
+    node = make_node(fs, log, clock, 2)
+    await node.start()
+    history.check(node)
+    assert (node.image.topics, node.image.brokers) == (image.topics, image.brokers)
+    assert node.is_leader, "the genesis said who votes; then the snapshots do"
+    await some_work(node, history, rng)
+    history.check_topics(node)
+    await node.stop()
+    log_dir.close()
+
+
+async def test_snapshots_come_by_time_too() -> None:
+    """An hour after the last one, if anything is new; a quiet cluster writes nothing."""
+    fs, clock = formatted(), FakeClock()
+    log_dir = open_log_dir(fs, clock)
+    log = log_dir.logs[KEY]
+    files = SnapshotFiles(fs, log.directory)
+    node = make_node(fs, log, clock, 1)
+    await node.start()
+    epoch = await node.register_broker(1, bytes(16), "localhost", 9092)
+    await settled()
+    assert files.ids() == [GENESIS]
+    clock.now_ms += 3_599_000
+    await node.allocate_producer_ids(1, epoch)
+    await settled()
+    assert files.ids() == [GENESIS]
+    clock.now_ms += 1_001
+    await node.allocate_producer_ids(1, epoch)
+    await settled()
+    taken = SnapshotId.of(node.image)
+    assert files.ids() == [GENESIS, taken]
+    clock.now_ms += 3_600_001
+    await node.allocate_producer_ids(1, epoch)
+    await settled()
+    assert files.ids() == [taken, SnapshotId.of(node.image)]
+    await node.stop()
+
+
+async def test_full_disk_costs_only_the_snapshot() -> None:
+    """It is tried again when there is room; the log goes on."""
+    fs, clock, history, rng = formatted(), FakeClock(), History(), random.Random(3)
     log = open_log(fs, clock)
-    log.damage = CorruptRecordError("__cluster_metadata-0: batch at position 0 is damaged")
-    with pytest.raises(CorruptRecordError, match="is damaged"):
-        await make_node(fs, log, clock, 1).start()
+    files = SnapshotFiles(fs, log.directory)
+    node = make_node(fs, log, clock, 1, snapshot_bytes=1500)
+    await node.start()
+    fs.fail("pwritev", errno.ENOSPC, path_part=".part", times=1000)
+    for _ in range(4):
+        await some_work(node, history, rng)
+        await settled()
+    assert files.ids() == [GENESIS]
+    history.check_topics(node)
+    fs.heal()
+    for _ in range(4):
+        await some_work(node, history, rng)
+        await settled()
+    assert GENESIS not in files.ids()
+    await node.stop()
+
+
+async def test_first_leader_writes_the_feature_levels_of_the_genesis() -> None:
+    """So that whoever joins later has them from the log."""
+    fs, clock = formatted(), FakeClock()
+    node = make_node(fs, open_log(fs, clock), clock, 1)
+    await node.start()
+    epoch = await node.register_broker(1, bytes(16), "localhost", 9092)
+    assert epoch > 0
+    assert dict(node.image.features) == {"metadata.version": 1}
+    await node.stop()
+
+
+@pytest.mark.slow
+async def test_damage_below_the_recorded_flushed_end_stops_the_node() -> None:
+    """What is missing there may have been counted towards a commit: it is no torn tail. A bit in each batch of what the
+    newest snapshot does not cover, with the process killed: so the log is recovered."""
+    fs, clock, history, rng = formatted(), FakeClock(), History(), random.Random(1)
+    log_dir = open_log_dir(fs, clock)
+    log = log_dir.logs[KEY]
+    node = make_node(fs, log, clock, 1)
+    await node.start()
+    for _ in range(4):
+        await some_work(node, history, rng)
+    await node.stop()
+    log.record_flushed_end()
+    segments = [f"{log.directory}/{base:020d}.log" for base in log.segment_base_offsets]
+    fs.kill()
+    recorded = "/data/recovery-point-offset-checkpoint"
+    flushed_end = fs.contents(recorded)
+    assert len(segments) > 1
+    for path in segments:
+        for position, header in iter_headers(fs.contents(path)):
+            where, bit = position + rng.randrange(header.size_bytes), 1 << rng.randrange(8)
+            fs.flip(path, where, bit)
+            with pytest.raises(KraftlogError, match=r"no valid batch|CRC|cannot be read|is damaged|magic") as refusal:
+                await make_node(fs, open_log(fs, clock), clock, 2).start()
+            print(where, bit, refusal.value)
+            fs.kill()
+            fs.flip(path, where, bit)
+            atomic_write(fs, recorded, flushed_end)  # recovery may have believed an offset
+    node = make_node(fs, open_log(fs, clock), clock, 3)
+    await node.start()
+    history.check(node)
+    await node.stop()
