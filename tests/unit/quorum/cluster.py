@@ -5,19 +5,23 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from kraftlog.kraft.endpoints import AddressBook, Endpoint
+from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
 from kraftlog.kraft.raft import RaftConfig, ReplicaKey
+from kraftlog.logstore import Log, LogConfig
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, NewTopic
 from kraftlog.proto.seams import Server
 from kraftlog.server.quorum import Peers, PeersConfig, QuorumConfig, QuorumNode
+from kraftlog.server.quorum.snapshots import SnapshotConfig
 from kraftlog.testing.clock import SimClock
 from kraftlog.testing.executor import SimExecutor
 from kraftlog.testing.filesystem import SimFileSystem
 from kraftlog.testing.loop import SimProcess, VirtualLoop, run_virtual
 from kraftlog.testing.network import LinkConfig, SimNetwork
-from tests.unit.quorum.fakes import FakeLog
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 PORT = 9093
+DIRECTORY = "/data/__cluster_metadata-0"
+LOG_CONFIGS = {**METADATA_LOG_CONFIGS, "segment.bytes": "4000"}
 ELECTION_MS = 1_000.0
 FETCH_MS = 2_000.0
 
@@ -54,10 +58,22 @@ class Machine:
 
     def replace_disk(self) -> None:
         self.disk_life += 1
-        self.fs, self.log = SimFileSystem(), FakeLog()
-        self.fs.mkdir(self.log.directory)
+        self.fs = SimFileSystem()
+        self.fs.mkdir(DIRECTORY)
         self.fs.fsync_dir("/data")
         self.fs.fsync_dir("/")
+        self.log: Log | None = None
+
+    def open_log(self, now_ms: int) -> Log:
+        self.log = Log(
+            self.fs,
+            DIRECTORY,
+            topic="__cluster_metadata",
+            partition=0,
+            config=LogConfig.from_configs(LOG_CONFIGS),
+            now_ms=now_ms,
+        )
+        return self.log
 
 
 class Cluster:
@@ -72,6 +88,7 @@ class Cluster:
         self.bootstrap = [endpoint_of(number) for number in bootstrap]
         self.cluster_ids: dict[int, str] = {}
         self.raft = RaftConfig()
+        self.snapshots = SnapshotConfig()
 
     def machine(self, number: int) -> Machine:
         if number not in self.machines:
@@ -122,8 +139,9 @@ class Cluster:
                 directory_id=machine.key.directory_id,
                 voters=self.first_voters,
                 raft=self.raft,
+                snapshots=self.snapshots,
             ),
-            log=machine.log,
+            log=machine.open_log(clock.wall_ms()),
             fs=machine.fs,
             clock=clock,
             random=self._random(),
@@ -142,7 +160,6 @@ class Cluster:
         machine.node = machine.peers = machine.server = None
         self.loop.kill(machine.process)
         self.network.crash(host_of(number))
-        machine.log.crash()
         machine.fs.crash(self.random)
         machine.process.bury()
 
@@ -154,6 +171,8 @@ class Cluster:
         assert server is not None
         await node.stop()
         await server.stop(1_000)
+        assert machine.log is not None
+        machine.log.close()
         machine.node = machine.peers = machine.server = None
 
     async def stop_all(self) -> None:

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.kraft.raft import RaftConfig, ReplicaKey
 from kraftlog.proto.errors import (
     DuplicateVoterError,
     InvalidRequestError,
@@ -13,6 +13,7 @@ from kraftlog.proto.errors import (
     RequestTimedOutError,
     VoterNotFoundError,
 )
+from kraftlog.server.quorum.snapshots import SnapshotConfig
 from tests.unit.quorum.cluster import (
     ELECTION_MS,
     FETCH_MS,
@@ -199,6 +200,60 @@ def test_observer_of_a_single_voter() -> None:
         assert "tick" not in cluster.node(1)._timers
 
     with_cluster(work, voters=[1], bootstrap=[1])
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_late_observer_catches_up_through_a_snapshot(seed: int) -> None:
+    """The log behind the snapshot is gone: it gets the image in chunks, then what came after."""
+
+    async def work(cluster: Cluster) -> None:
+        cluster.snapshots = SnapshotConfig(max_record_bytes_between_snapshots=2_000)
+        cluster.raft = RaftConfig(max_snapshot_chunk_bytes=200)
+        await cluster.start(1, 2, 3)
+        leader = await cluster.leader()
+        await live_broker(leader)
+        for number in range(60):
+            await create(leader, f"t{number}")
+        await cluster.until(lambda: leader._core.log.snapshot.last_offset > 50)
+        assert len(leader._core.log.snapshot.data) > 10 * 200
+        await cluster.start(4)
+        await create(leader, "last")
+        await cluster.converge()
+        observer = cluster.node(4)
+        assert observer.image == leader.image
+        assert "t0" in observer.image.topics
+        assert observer._core.log.snapshot.last_offset > 50
+        cluster.kill(4)
+        await cluster.start(4)
+        await cluster.converge()
+
+    with_cluster(work, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_voter_that_was_away_for_long_catches_up_through_a_snapshot(seed: int) -> None:
+    """And knows from it who votes, and where: it is elected afterwards."""
+
+    async def work(cluster: Cluster) -> None:
+        cluster.snapshots = SnapshotConfig(max_record_bytes_between_snapshots=2_000)
+        await cluster.start(1, 2)
+        leader = await cluster.leader()
+        await live_broker(leader)
+        for number in range(60):
+            await create(leader, f"t{number}")
+        await cluster.until(lambda: leader._core.log.snapshot.last_offset > 50)
+        cluster.bootstrap = [endpoint_of(number_of(leader))]
+        await cluster.start(3)
+        await cluster.converge()
+        await cluster.stop(number_of(leader))
+        await create(await cluster.leader(), "after")
+        await cluster.converge()
+        assert len(cluster.node(3).image.topics) == 61
+
+    with_cluster(work, seed=seed)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------
