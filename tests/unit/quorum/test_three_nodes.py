@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from kraftlog.kraft.image import MetadataDelta, MetadataImage
+from kraftlog.kraft.image import MetadataDelta, MetadataImage, TopicImage
 from kraftlog.kraft.raft import Message, ReplicaKey
-from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, NewTopic
-from kraftlog.proto.errors import KraftlogError, NotControllerError
+from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, NewTopic
+from kraftlog.proto.errors import ErrorCode, KraftlogError, NotControllerError
 from kraftlog.server.quorum import QuorumConfig, QuorumNode
+from kraftlog.server.quorum.snapshots import SnapshotConfig
 from kraftlog.testing.clock import SimClock
 from kraftlog.testing.executor import SimExecutor
 from kraftlog.testing.filesystem import SimFileSystem
@@ -24,21 +25,30 @@ Work = Callable[["Quorum"], Coroutine[Any, Any, None]]
 
 
 class Heard:
-    """A publisher; every update must follow the one before."""
+    """A publisher; every update must follow the one before, and name all that changed."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()
+        self.topics: dict[bytes, TopicImage] = {}
+        self.updates = 0
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         assert delta.image is self.image or delta.image.offset == -1
+        for topic in delta.deleted_topics:
+            del self.topics[topic.topic_id]
+        assert not self.topics.keys() & {topic.topic_id for topic in delta.created_topics}
+        self.topics |= {topic.topic_id: topic for topic in (*delta.created_topics, *delta.changed_topics)}
+        assert self.topics == {topic.topic_id: topic for topic in image.topics.values()}
         self.image = image
+        self.updates += 1
 
 
 class Quorum:
     """Three nodes and the wires between them."""
 
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, snapshot_bytes: int) -> None:
         self.loop = loop
+        self.snapshots = SnapshotConfig(max_record_bytes_between_snapshots=snapshot_bytes)
         self.random = random.Random(seed)
         self.disks = {number: (SimFileSystem(), FakeLog(f"/data/{number}")) for number in (1, 2, 3)}
         self.nodes: dict[int, QuorumNode] = {}
@@ -52,7 +62,7 @@ class Quorum:
         fs.fsync_dir("/")
         process = self.processes[number] = SimProcess(f"node {number}")
         node = QuorumNode(
-            config=QuorumConfig(node_id=number, cluster_id="c", voters=VOTERS),
+            config=QuorumConfig(node_id=number, cluster_id="c", voters=VOTERS, snapshots=self.snapshots),
             log=log,
             fs=fs,
             clock=SimClock(self.loop),
@@ -95,9 +105,9 @@ class Quorum:
             await node.stop()
 
 
-def with_quorum(work: Work, seed: int = 1) -> None:
+def with_quorum(work: Work, seed: int = 1, snapshot_bytes: int = 1 << 20) -> None:
     async def main(loop: VirtualLoop) -> None:
-        quorum = Quorum(loop, seed)
+        quorum = Quorum(loop, seed, snapshot_bytes)
         for number in (1, 2, 3):
             await quorum.start(number)
         try:
@@ -188,9 +198,92 @@ def test_silent_broker_is_fenced_on_time() -> None:
     with_quorum(work)
 
 
+async def delete(node: QuorumNode, name: str) -> None:
+    response = await node.delete_topics(DeleteTopicsRequest(names=[name]))
+    assert response.topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_node_that_fell_behind_a_snapshot_catches_up(is_restarted: bool) -> None:
+    """The leader has forgotten what the node lacks: it gets the snapshot, its log starts there, and its publishers hear what
+    came and what went. A node that starts again goes on from it."""
+
+    async def work(quorum: Quorum) -> None:
+        leader = await quorum.leader()
+        await live_broker(leader)
+        for name in ("kept", "deleted", "again"):
+            await create(leader, name)
+        await asyncio.sleep(1)
+        (behind, *_) = (node for node in quorum.nodes.values() if node is not leader)
+        number = next(number for number, node in quorum.nodes.items() if node is behind)
+        heard = Heard()
+        behind.add_publisher(heard)
+        quorum.cut = {number}
+        await delete(leader, "deleted")
+        await delete(leader, "again")
+        await create(leader, "again")
+        for n in range(40):
+            await create(leader, f"new{n}")
+        await asyncio.sleep(1)
+        start_offset = leader._core.log.snapshot.last_offset + 1
+        assert start_offset > behind.log_end_offset
+        if is_restarted:
+            quorum.power_off(number)
+            await quorum.start(number)
+            behind = quorum.nodes[number]
+        updates = heard.updates
+        quorum.cut = set()
+        await asyncio.sleep(3)
+        assert behind.image == leader.image
+        _, log = quorum.disks[number]
+        assert log.log_start_offset >= start_offset
+        if not is_restarted:
+            assert heard.image is behind.image
+            assert heard.updates <= updates + 3, "once for the snapshot, not for each record that it stands for"
+        quorum.power_off(number)
+        await quorum.start(number)
+        assert quorum.nodes[number].image.offset + 1 >= log.log_start_offset, "the snapshot is loaded at once"
+        await live_broker(leader, 8)
+        await create(leader, "last")
+        await asyncio.sleep(2)
+        assert quorum.nodes[number].image == leader.image
+        assert "last" in leader.image.topics
+
+    with_quorum(work, snapshot_bytes=1_000)
+
+
+def test_node_that_was_brought_up_by_a_snapshot_can_lead() -> None:
+    """Its controller has the whole state: it decides as the old one would have."""
+
+    async def work(quorum: Quorum) -> None:
+        old = await quorum.leader()
+        epoch = await live_broker(old)
+        await asyncio.sleep(1)
+        others = [number for number, node in quorum.nodes.items() if node is not old]
+        quorum.cut = {others[0]}
+        for n in range(40):
+            await create(old, f"t{n}")
+        first = await old.allocate_producer_ids(7, epoch)
+        quorum.cut = set()
+        await asyncio.sleep(2)
+        new = quorum.nodes[others[0]]
+        old._core.transfer(new._core.key)
+        await asyncio.sleep(1)
+        assert new.is_leader
+        assert len(new.image.topics) == 40
+        assert await new.allocate_producer_ids(7, epoch) == (first[0] + first[1], first[1])
+        assert (await create(new, "t7")).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        await delete(new, "t7")
+        await live_broker(new, 8)
+        assert (await create(new, "t7")).topics[0].error_code == ErrorCode.NONE
+
+    with_quorum(work, snapshot_bytes=1_000)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("snapshot_bytes", [1 << 20, 1_000])
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_acknowledged_is_lost_over_crashes_and_cuts(seed: int) -> None:
+def test_nothing_acknowledged_is_lost_over_crashes_and_cuts(seed: int, snapshot_bytes: int) -> None:
     """Power losses and partitions at random; in the end all nodes have every acknowledged topic, and the same image."""
     print(f"seed {seed}")
 
@@ -229,4 +322,4 @@ def test_nothing_acknowledged_is_lost_over_crashes_and_cuts(seed: int) -> None:
             return ""
         return name if response.topics[0].error_code == 0 else ""
 
-    with_quorum(work, seed)
+    with_quorum(work, seed, snapshot_bytes)
