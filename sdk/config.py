@@ -28,6 +28,15 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 
 C = TypeVar("C", bound="ClientConfig")
 
+_JAVA_NAMES = (
+    "ssl_truststore_location",
+    "ssl_truststore_type",
+    "ssl_keystore_location",
+    "ssl_keystore_type",
+    "ssl_endpoint_identification_algorithm",
+)
+"""What Kafka's Java clients call things that have other names here; see `_own_names`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
@@ -74,6 +83,11 @@ class ClientConfig:
             raise InvalidConfigError(
                 f"retry_backoff_max_ms={self.retry_backoff_max_ms} is below retry_backoff_ms={self.retry_backoff_ms}"
             )
+
+    @classmethod
+    def has(cls, key: str) -> bool:
+        """Whether the key, in any of its spellings, is one of this configuration."""
+        return snake(key) in {*(field.name for field in fields(cls)), *_JAVA_NAMES}
 
     def _check_security(self) -> None:
         object.__setattr__(self, "security_protocol", str(self.security_protocol).upper())

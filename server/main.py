@@ -23,11 +23,11 @@ from pathlib import Path  # noqa: E402
 
 from kraftlog.logstore import RealFileSystem  # noqa: E402
 from kraftlog.proto.errors import KraftlogError  # noqa: E402
+from kraftlog.proto.properties import read_properties  # noqa: E402
 from kraftlog.server.config import NodeConfig  # noqa: E402
 from kraftlog.server.grpc import GrpcNetwork  # noqa: E402
 from kraftlog.server.limits import raise_open_files_limit  # noqa: E402
 from kraftlog.server.node import Node  # noqa: E402
-from kraftlog.server.properties import read_properties  # noqa: E402
 from kraftlog.server.seams import SystemClock, ThreadExecutor  # noqa: E402
 
 logger = logging.getLogger("kraftlog.server")

@@ -13,7 +13,7 @@ from kraftlog.sdk.cli.exit_codes import ExitCode
 from kraftlog.sdk.cli.options import bootstrap_option, client_options, format_option
 from kraftlog.sdk.cli.progress import ProgressBar
 from kraftlog.sdk.cli.record_format import DEFAULT_FORMAT, compile_format, to_json
-from kraftlog.sdk.cli.remote import admin_client, client_config
+from kraftlog.sdk.cli.remote import admin_client, client_config, for_admin
 from kraftlog.sdk.cli.report import CommandError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def consume(
         enable_auto_commit=False,
         max_poll_records=MAX_POLL_RECORDS,
     )
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers, for_admin(extra)) as admin:
         numbers = {
             each.name: [one.partition for one in each.partitions] for each in admin.describe_topics(list(topics))
         }

@@ -1,16 +1,19 @@
 """Options that many commands share, and how they get their values."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from kraftlog.proto.errors import InvalidConfigError
+from kraftlog.proto.properties import read_properties
 from kraftlog.sdk.cli import local
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FORMAT = "kraftctl.format"
+_COMMAND_CONFIG = "kraftctl.command-config"
 
 
 def format_of(context: click.Context | None) -> str:
@@ -64,12 +67,37 @@ def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
     return parsed
 
 
+def _read_command_config(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.meta[_COMMAND_CONFIG] = read_properties(value)
+
+
+def _after_command_config(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    pairs: dict[str, str] = context.meta.get(_COMMAND_CONFIG, {})
+    return (*(f"{key}={text}" for key, text in pairs.items()), *value)
+
+
 def client_options(command: F) -> F:
-    """`-X key=value`: more configuration of the client, as the argument `extra`."""
-    return click.option(
-        "-X",
-        "extra",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="More client configuration, with Kafka's names: -X linger.ms=20.",
-    )(command)
+    """`--command-config FILE` and `-X key=value`: more configuration of the client, as the argument `extra`. What comes later
+    in it wins."""
+    with_file = click.option(
+        "--command-config",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="KRAFTLOG_COMMAND_CONFIG",
+        is_eager=True,  # -X adds to it
+        expose_value=False,
+        callback=_read_command_config,
+        help="A properties file with client configuration, such as security.protocol. [env KRAFTLOG_COMMAND_CONFIG]",
+    )
+    return with_file(
+        click.option(
+            "-X",
+            "extra",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=_after_command_config,
+            help="More client configuration, with Kafka's names: -X linger.ms=20.",
+        )(command)
+    )

@@ -16,7 +16,7 @@ from kraftlog.proto.names import validate_topic_name
 from kraftlog.sdk.cli.options import bootstrap_option, client_options, format_option
 from kraftlog.sdk.cli.output import note, plural, print_json
 from kraftlog.sdk.cli.progress import ProgressBar
-from kraftlog.sdk.cli.remote import PATIENCE_MS, admin_client, client_config
+from kraftlog.sdk.cli.remote import PATIENCE_MS, admin_client, client_config, for_admin
 from kraftlog.sdk.cli.sources import CsvSource, LineSource, Source, open_input
 
 if TYPE_CHECKING:
@@ -128,10 +128,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 def _check_topic(topic: str, bootstrap_servers: str, extra: tuple[str, ...]) -> None:
     """A misspelt topic fails at once, where a producer would wait for it to appear."""
-    shared = tuple(
-        pair for pair in extra if pair.partition("=")[0].replace(".", "_") in ("client_id", "request_timeout_ms")
-    )
-    with admin_client(bootstrap_servers, shared) as admin:
+    with admin_client(bootstrap_servers, for_admin(extra)) as admin:
         admin.describe_topics([topic])
 
 

@@ -1,5 +1,6 @@
 """Clients as commands use them: configured from the command line, impatient, and always closed."""
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ from kraftlog.sdk.cli.options import parse_pairs
 if TYPE_CHECKING:
     from kraftlog.sdk.admin import Admin
 
-malloc.tune()  # this module loads in kraftctl's own process, before its commands import grpc
+# This module loads in kraftctl's own process, before its commands import grpc.
+malloc.tune()
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes its own lines about handshakes, beside our one line
 
 PATIENCE_MS = 10_000  # somebody waits in front of a terminal; a service would wait for a minute
 CONNECT_TIMEOUT_S = 3.0
@@ -30,6 +33,13 @@ def client_config(bootstrap_servers: str, extra: tuple[str, ...], **settings: An
         **{key: value for key, value in settings.items() if value is not None},
     }
     return config | {snake(key): value for key, value in parse_pairs(extra, "-X").items()}
+
+
+def for_admin(extra: tuple[str, ...]) -> tuple[str, ...]:
+    """Those pairs of a producer's or consumer's configuration that every client has."""
+    from kraftlog.sdk.config import AdminConfig
+
+    return tuple(pair for pair in extra if AdminConfig.has(pair.partition("=")[0].strip()))
 
 
 @contextmanager
@@ -56,7 +66,7 @@ def check_listening(addresses: tuple[str, ...]) -> None:
     raise BrokerNotAvailableError(f"no broker listens at {'; '.join(problems)}")
 
 
-def describe_cluster(bootstrap_servers: str) -> dict[str, Any]:
+def describe_cluster(bootstrap_servers: str, extra: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the cluster says about itself, as plain values."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(bootstrap_servers, extra) as admin:
         return asdict(admin.describe_cluster())

@@ -18,7 +18,7 @@ from kraftlog.proto.errors import KraftlogError
 from kraftlog.sdk.cli import local
 from kraftlog.sdk.cli.exit_codes import ExitCode
 from kraftlog.sdk.cli.local import LocalCluster, LocalNode
-from kraftlog.sdk.cli.options import format_option, parse_pairs
+from kraftlog.sdk.cli.options import client_options, format_option, parse_pairs
 from kraftlog.sdk.cli.output import note, print_json, table
 from kraftlog.sdk.cli.report import CommandError
 from kraftlog.server.cli import processes
@@ -107,9 +107,9 @@ def _listeners(host: str | None, port: int | None) -> str | None:
 
 def _format_once(home: Path, listeners: str | None, cluster_id: str | None, more: dict[str, str]) -> str:
     """Make the node's configuration and log directory unless they are there; returns the cluster id."""
+    from kraftlog.proto.properties import format_properties
     from kraftlog.server.cli.storage import cluster_id_of, format_directory
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.properties import format_properties
 
     directory = node_directory(home, 1)
     data = directory / "data"
@@ -136,8 +136,8 @@ def _format_once(home: Path, listeners: str | None, cluster_id: str | None, more
 
 
 def _change_properties(properties: Path, listeners: str | None, more: dict[str, str]) -> None:
+    from kraftlog.proto.properties import format_properties, read_properties
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.properties import format_properties, read_properties
 
     old = read_properties(properties)
     new = {**old, **({"listeners": listeners} if listeners else {}), **more}
@@ -196,8 +196,9 @@ def _stop_node(node: LocalNode, timeout: float, force: bool) -> None:
 @cluster.command()
 @dir_option
 @click.option("-b", "--bootstrap-server", "bootstrap_servers", metavar="HOST:PORT", help="Ask this cluster instead.")
+@client_options
 @format_option
-def status(directory: str | None, bootstrap_servers: str | None, output_format: str) -> None:
+def status(directory: str | None, bootstrap_servers: str | None, extra: tuple[str, ...], output_format: str) -> None:
     """Show the local cluster, or the one at -b. Exits 0 when it answers, else 3."""
     home = local.home_directory(directory)
     state = None if bootstrap_servers else local.read_state(home)
@@ -212,7 +213,7 @@ def status(directory: str | None, bootstrap_servers: str | None, output_format: 
     problem: KraftlogError | None = None
     if bootstrap_servers or running:
         try:
-            description = _describe(bootstrap_servers or (state.bootstrap_servers if state else ""))
+            description = _describe(bootstrap_servers or (state.bootstrap_servers if state else ""), extra)
         except KraftlogError as error:
             problem = error
     if output_format == "json":
@@ -225,10 +226,10 @@ def status(directory: str | None, bootstrap_servers: str | None, output_format: 
         raise click.exceptions.Exit(int(ExitCode.UNREACHABLE))
 
 
-def _describe(bootstrap_servers: str) -> dict[str, Any]:
+def _describe(bootstrap_servers: str, extra: tuple[str, ...]) -> dict[str, Any]:
     from kraftlog.sdk.cli.remote import describe_cluster
 
-    return describe_cluster(bootstrap_servers)
+    return describe_cluster(bootstrap_servers, extra)
 
 
 def _status_document(

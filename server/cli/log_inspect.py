@@ -79,7 +79,7 @@ def _inspect(path: Path, batches: bool, records: bool) -> dict[str, Any]:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    from kraftlog.server.properties import read_properties
+    from kraftlog.proto.properties import read_properties
 
     return read_properties(path)
 

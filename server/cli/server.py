@@ -36,7 +36,7 @@ def start(path: Path, output_format: str) -> None:
 @click.option("--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path))
 @format_option
 def check(path: Path, output_format: str) -> None:
-    """Read a server.properties and say whether a node would take it."""
+    """Read a server.properties, and the certificates that it names, and say whether a node would take them."""
     config = _read_config(path)
     if output_format == "json":
         print_json({"valid": True, "node_id": config.node_id, "log_dirs": list(config.log_dirs)})
@@ -46,7 +46,10 @@ def check(path: Path, output_format: str) -> None:
 
 
 def _read_config(path: Path) -> "NodeConfig":
+    from kraftlog.proto.properties import read_properties
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.properties import read_properties
+    from kraftlog.server.tls import check_listeners
 
-    return NodeConfig.from_properties(read_properties(path))
+    config = NodeConfig.from_properties(read_properties(path))
+    check_listeners(config)
+    return config

@@ -46,8 +46,8 @@ def print_uuid(output_format: str) -> None:
 @format_option
 def format_storage(path: Path, cluster_id: str | None, ignore_formatted: bool, output_format: str) -> None:
     """Make the log directory of a node. A directory that belongs to a cluster is never formatted again."""
+    from kraftlog.proto.properties import read_properties
     from kraftlog.server.config import NodeConfig
-    from kraftlog.server.properties import read_properties
 
     config = NodeConfig.from_properties(read_properties(path))
     directory = Path(config.log_dir)
@@ -90,7 +90,7 @@ def format_directory(directory: Path, *, cluster_id: str, node_id: int) -> None:
 
 def cluster_id_of(directory: Path) -> str | None:
     """The cluster that a log directory belongs to, or None if it is not formatted."""
-    from kraftlog.server.properties import read_properties
+    from kraftlog.proto.properties import read_properties
 
     meta = directory / META_PROPERTIES
     if not meta.exists():

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Self
 
 from kraftlog.logstore import RealFileSystem, format_log_dir
+from kraftlog.proto.properties import format_properties
 from kraftlog.proto.uuids import uuid_to_text
-from kraftlog.server.properties import format_properties
 
 READY = re.compile(r"^kraftlog node \d+ ready on (\S+)\s*$", re.MULTILINE)
 START_TIMEOUT_S = 30.0  # a busy machine imports slowly; a free one needs less than a second

@@ -17,8 +17,8 @@ from kraftlog.logstore.observer import SilentObserver
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import BrokerNotAvailableError, ErrorCode, KraftlogError, NetworkError
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
+from kraftlog.proto.properties import format_properties
 from kraftlog.proto.seams import CallContext, Handlers, Payload
-from kraftlog.server.properties import format_properties
 from kraftlog.server.seams import ThreadExecutor
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.integration.node_harness import (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlog.proto.errors import InvalidConfigError
-from kraftlog.server.properties import format_properties, parse_properties, read_properties
+from kraftlog.proto.properties import format_properties, parse_properties, read_properties
 
 
 def test_the_forms_that_people_write() -> None:
