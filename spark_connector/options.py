@@ -57,7 +57,7 @@ class Subscription:
 class ReadOptions:
     """Checked options of one reader. Picklable: it travels to the tasks."""
 
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)  # a user may take a password for an option of ours
     """Options of the kraftlog client in snake case, `bootstrap_servers` among them."""
     subscription: Subscription
     starting_offsets: OffsetSpec

@@ -26,7 +26,9 @@ class Cli:
     bootstrap_servers: str
     command_config: Path
 
-    def run(self, *arguments: str, stdin: bytes = b"", config: Path | None = None) -> "subprocess.CompletedProcess[bytes]":
+    def run(
+        self, *arguments: str, stdin: bytes = b"", config: Path | None = None
+    ) -> "subprocess.CompletedProcess[bytes]":
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("KRAFTLOG_", "GRPC_"))}
         environment |= {
             "KRAFTLOG_HOME": str(self.home),

@@ -3,6 +3,7 @@
 import pytest
 
 from kraftlog.proto.errors import InvalidConfigError
+from kraftlog.sdk.config import AdminConfig
 from kraftlog.spark_connector.options import EARLIEST, LATEST, parse_options
 from kraftlog.spark_connector.schema import COLUMN_TYPES, DEFAULT_COLUMNS
 
@@ -85,3 +86,40 @@ def test_streaming_limits() -> None:
         parse_options({**BASE, "maxTriggerDelay": "soon"}, streaming=True)
     with pytest.raises(InvalidConfigError, match="no meaning in a streaming read"):
         parse_options({**BASE, "endingOffsets": "latest"}, streaming=True)
+
+
+def test_options_of_the_client_go_to_the_client() -> None:
+    """TLS as people write it for Spark's Kafka source, and with our names; the client checks them."""
+    java = parse_options(
+        {
+            **BASE,
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": "/etc/CA.pem",
+            "kafka.ssl.keystore.location": "/etc/Me.pem",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+        },
+        streaming=False,
+    )
+    ours = parse_options(
+        {
+            **BASE,
+            "kraftlog.security.protocol": "ssl",
+            "kraftlog.ssl.cafile": "/etc/CA.pem",
+            "kraftlog.ssl.certfile": "/etc/Me.pem",
+            "kraftlog.ssl.check.hostname": "false",
+        },
+        streaming=True,
+    )
+    assert AdminConfig.of(java.client) == AdminConfig.of(ours.client)
+    assert AdminConfig.of(java.client).ssl_cafile == "/etc/CA.pem"
+
+
+def test_no_text_shows_the_value_of_a_clients_option() -> None:
+    """Somebody may pass on the passwords of a Java keystore: neither the options nor the error show them."""
+    options = parse_options({**BASE, "kafka.ssl.key.password": "hunter2"}, streaming=False)
+    assert "hunter2" not in repr(options)
+    with pytest.raises(InvalidConfigError) as caught:
+        AdminConfig.of(options.client)
+    assert "ssl_key_password" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
