@@ -27,6 +27,7 @@ from kraftlog.kraft.controller.elections import ElectionManager
 from kraftlog.kraft.controller.features import SUPPORTED_FEATURES, Feature, FeatureManager
 from kraftlog.kraft.controller.in_sync_replicas import IsrAnswer, IsrChange, IsrManager
 from kraftlog.kraft.controller.operations import OperationManager, RequestId
+from kraftlog.kraft.controller.partitions import PartitionKey
 from kraftlog.kraft.controller.producer_ids import ProducerIdBlock, ProducerIdManager
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
@@ -94,7 +95,7 @@ class UncleanElection:
     partition: int
     leader_id: int
     offset: int
-    """Of the record in the metadata log."""
+    """Of the record in the metadata log, or up to where the metadata were read when it was found."""
 
 
 @dataclass(slots=True)
@@ -119,7 +120,8 @@ class Controller:
         supported_features: Mapping[str, Feature] = SUPPORTED_FEATURES,
         on_unclean_election: Callable[[UncleanElection], None] | None = None,
     ) -> None:
-        """`on_unclean_election` is told, while active, of each partition that may have lost acknowledged records."""
+        """`on_unclean_election` is told of each partition that may have lost acknowledged records: when its election is
+        committed, and again by each later controller until the leader has recovered."""
         self.node_id = node_id
         self._config = config
         self._random = random
@@ -190,6 +192,7 @@ class Controller:
         unfenced = [broker.node_id for broker in self.brokers.all() if not broker.is_fenced]
         self.sessions.restart(unfenced, now_ms)
         self.elections.restart()
+        self._report_recovering()
         self._next_balance_ms = now_ms + self._balance_interval_ms
         records = self.features.bootstrap_records()
         if records:
@@ -362,12 +365,19 @@ class Controller:
     def _report_unclean_elections(self, records: Sequence[OffsetRecord]) -> None:
         for offset, record in records:
             change = record.partition_change
-            if self._on_unclean_election is not None and change.leader_recovery_state == RECOVERING:
-                self._on_unclean_election(
-                    UncleanElection(
-                        topic_id=change.topic_id, partition=change.partition, leader_id=change.leader_id, offset=offset
-                    )
-                )
+            if change.leader_recovery_state == RECOVERING:
+                self._report_unclean((change.topic_id, change.partition), change.leader_id, offset)
+
+    def _report_recovering(self) -> None:
+        for key, partition in self.topics.partitions.recovering():
+            self._report_unclean(key, partition.leader_id, self.committed_offset)
+
+    def _report_unclean(self, key: PartitionKey, leader_id: int, offset: int) -> None:
+        if self._on_unclean_election is not None:
+            topic_id, partition = key
+            self._on_unclean_election(
+                UncleanElection(topic_id=topic_id, partition=partition, leader_id=leader_id, offset=offset)
+            )
 
     def _replay(self, record: MetadataRecord, offset: int) -> None:
         kind = record.WhichOneof("record")

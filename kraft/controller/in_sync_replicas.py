@@ -139,13 +139,13 @@ class IsrManager:
             raise InvalidRequestError("a leader that has not recovered is alone in its ISR (KIP-704)")
         for replica, epoch in change.in_sync_replicas:
             broker = self._brokers.broker(replica)
-            if broker is None or broker.is_fenced or broker.in_controlled_shutdown:
-                if replica not in partition.in_sync_replicas:
-                    raise IneligibleReplicaError(f"broker {replica} is fenced or stopping: it cannot enter the ISR")
-            elif broker.broker_epoch != epoch:
+            if broker is not None and broker.broker_epoch != epoch:
                 raise IneligibleReplicaError(
                     f"broker {replica} has epoch {broker.broker_epoch}, the leader knows {epoch}: it has restarted"
                 )
+            is_eligible = broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown
+            if not is_eligible and replica not in partition.in_sync_replicas:
+                raise IneligibleReplicaError(f"broker {replica} is fenced or stopping: it cannot enter the ISR")
 
 
 def _in_order(partition: PartitionImage, change: IsrChange) -> tuple[int, ...]:

@@ -95,6 +95,10 @@ class PartitionStore:
         """Partitions that prefer this broker as leader and have another one, or none."""
         return self._not_led_by_preferred.of(node_id)
 
+    def recovering(self) -> list[tuple[PartitionKey, PartitionImage]]:
+        """Led uncleanly, and the leader has not recovered; looks at every partition."""
+        return [(key, self._partitions[key]) for key in sorted(self._partitions) if self._partitions[key].is_recovering]
+
     def put(self, key: PartitionKey, partition: PartitionImage | None) -> None:
         """Part of replaying a record. None: the partition is deleted."""
         before = self._partitions.get(key)
