@@ -21,7 +21,7 @@
         *.cut                           what a repair took out
     <topic>-<partition>.<topic id>-delete/   being deleted
 
-Whatever has another name is left alone.
+Whatever has another name is left alone: `__cluster_metadata-0` also has the vote and the snapshots of the metadata quorum.
 """
 
 import re

@@ -259,6 +259,16 @@ class NodeConfig:
     broker_session_timeout_ms: int = _setting("broker.session.timeout.ms", 3_000, _integer(1))
     """A broker without heartbeats for longer is fenced."""
 
+    metadata_log_max_record_bytes_between_snapshots: int = _setting(
+        "metadata.log.max.record.bytes.between.snapshots", 20_971_520, _integer(1)
+    )
+    """Bytes of the metadata log after which a node takes a snapshot, from which it starts the next time."""
+
+    metadata_log_max_snapshot_interval_ms: int = _setting(
+        "metadata.log.max.snapshot.interval.ms", 3_600_000, _integer(0)
+    )
+    """Time after the last snapshot at which the next one is taken, if there is anything new; 0: never."""
+
     controller_quorum_election_timeout_ms: int = _setting("controller.quorum.election.timeout.ms", 1_000, _integer(1))
     """A voter that hears no leader for this long (plus jitter) stands for election."""
 

@@ -40,7 +40,7 @@ from kraftlog.server.coordinator import GroupConfig, GroupCoordinator
 from kraftlog.server.coordinator_log import ReplicaCoordinatorLog
 from kraftlog.server.listening import Listening
 from kraftlog.server.loading import LoadingProgress
-from kraftlog.server.quorum import QuorumConfig, QuorumNode
+from kraftlog.server.quorum import QuorumConfig, QuorumNode, SnapshotConfig
 from kraftlog.server.registration import BrokerRegistration
 
 logger = logging.getLogger("kraftlog.server")
@@ -210,6 +210,10 @@ class Node:
                     num_partitions=config.num_partitions,
                     default_replication_factor=None if factor < 0 else factor,
                     broker_session_timeout_ms=config.broker_session_timeout_ms,
+                ),
+                snapshots=SnapshotConfig(
+                    max_record_bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
+                    max_snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
                 ),
             ),
             log=log,

@@ -5,6 +5,7 @@ from kraftlog.server.quorum.describe import QuorumDescription, ReplicaState
 from kraftlog.server.quorum.driver import QuorumDriver, QuorumStorage
 from kraftlog.server.quorum.node import QuorumConfig, QuorumNode
 from kraftlog.server.quorum.peers import Peers, PeersConfig
+from kraftlog.server.quorum.snapshots import SnapshotConfig
 
 __all__ = [
     "Peers",
@@ -15,4 +16,5 @@ __all__ = [
     "QuorumNode",
     "QuorumStorage",
     "ReplicaState",
+    "SnapshotConfig",
 ]

@@ -23,7 +23,8 @@ class PowerLosses:
     """Cycles of: send, be acknowledged, lose power; then read what the node has, from the oldest unread offset on."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(SeedSource(seed), Trace(), node_config={}, is_user_topic=lambda topic: topic == TOPIC)
+        config = {"metadata.log.max.record.bytes.between.snapshots": "500"} if seed % 2 else {}
+        self.world = World(SeedSource(seed), Trace(), node_config=config, is_user_topic=lambda topic: topic == TOPIC)
         self.acked: dict[int, bytes] = {}
         self._random = self.world.seeds.stream("test")
         self._count = 0

@@ -174,6 +174,7 @@ class _Run:
             node_config={
                 **_node_config(shape),
                 **_open_files(self.seeds.stream("open files")),
+                **_metadata_snapshots(self.seeds.stream("metadata snapshots")),
                 **retention.node_config,
                 **compaction.node_config,
                 **config.node,
@@ -409,3 +410,13 @@ def _node_config(shape: random.Random) -> dict[str, str]:
 def _open_files(randomness: random.Random) -> dict[str, str]:
     """How few segments the node may keep open: in half of the seeds files are opened anew all the time."""
     return {"log.max.open.files": str(randomness.choice((1, 3)))} if randomness.random() < 0.5 else {}
+
+
+def _metadata_snapshots(randomness: random.Random) -> dict[str, str]:
+    """How often the node takes a snapshot of its metadata: in half of the seeds every few operations or seconds."""
+    if randomness.random() < 0.5:
+        return {}
+    return {
+        "metadata.log.max.record.bytes.between.snapshots": str(randomness.choice((200, 1_000, 1 << 20))),
+        "metadata.log.max.snapshot.interval.ms": str(randomness.choice((500, 5_000))),
+    }
