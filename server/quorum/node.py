@@ -66,8 +66,10 @@ from kraftlog.proto.admin_pb2 import (
 from kraftlog.proto.errors import (
     KraftlogError,
     NotControllerError,
+    RequestTimedOutError,
     ThrottlingQuotaExceededError,
     UnknownServerError,
+    VoterNotFoundError,
 )
 from kraftlog.proto.records import read_header
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
@@ -263,11 +265,9 @@ class QuorumNode:
         if leadership is None or not others:
             return
         progress = leadership.progress
-        core.transfer(max(others, key=lambda key: (progress[key].is_active, progress[key].match_offset)))
-        self._after_input()
-        with contextlib.suppress(KraftlogError):  # it fails just now: nothing is left to hand over
-            # Not only until it follows: its vote for the new leader must be out as well.
-            await self._conditions.wait(lambda: core.leader not in (None, core.key), self._config.election_timeout_ms)
+        successor = max(others, key=lambda key: (progress[key].is_active, progress[key].match_offset))
+        with contextlib.suppress(KraftlogError):  # nobody took it in time, or this node fails just now
+            await self.transfer_leadership(successor)
 
     def _stopping(self) -> NotControllerError:
         return NotControllerError(f"node {self._config.node_id} is stopping")
@@ -552,6 +552,31 @@ class QuorumNode:
         Raises `VoterNotFoundError`; `InvalidRequestError` for the last voter; else as `add_voter`.
         """
         await self._voter_changes.remove(self._core, key)
+
+    async def transfer_leadership(self, key: ReplicaKey) -> None:
+        """Let the voter `key` lead, once it has the whole log; return when this node follows it, or another one that was
+        elected meanwhile. No operation is taken until then.
+
+        Raises `NotControllerError` where another node leads, `VoterNotFoundError`, and `RequestTimedOutError` after an
+        election time-out: this node leads on then. May be repeated; nothing is done where `key` leads already.
+        """
+        core = self._core
+        if core.leadership is None:
+            raise NotControllerError(str(NotLeaderError(core.leader)))
+        if key not in core.voters:
+            raise VoterNotFoundError(f"node {key.node_id} with directory {key.directory_id.hex()} is not a voter")
+        if key == core.key:
+            return
+        core.transfer(key)
+        self._after_input()
+        # Not only until it follows: its vote for the new leader must be out as well, if the node is to stop.
+        followed = await self._conditions.wait(
+            lambda: core.leader not in (None, core.key), self._config.election_timeout_ms
+        )
+        if not followed:
+            raise RequestTimedOutError(
+                f"node {key.node_id} did not take over within {self._config.election_timeout_ms:.0f} ms"
+            )
 
     # --- operations' way into the log ---------------------------------------------------------------------------
 

@@ -173,6 +173,39 @@ def test_observer_follows_to_the_next_leader(seed: int) -> None:
     with_cluster(work, seed=seed)
 
 
+def test_observer_leaves_a_node_that_knows_no_leader() -> None:
+    """It is not fed there, however alive that node is."""
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2, 3)
+        leader = await cluster.leader()
+        lonely = number_of(leader) % 3 + 1
+        for other in (1, 2, 3):
+            if other != lonely:
+                cluster.network.partition(f"n{lonely}", f"n{other}")
+        await cluster.until(lambda: cluster.node(lonely).leader is None)
+        cluster.bootstrap = [endpoint_of(lonely), endpoint_of(number_of(leader))]
+        await cluster.start(4)
+        await cluster.until(lambda: cluster.node(4).leader_id == number_of(leader), seconds=2 * FETCH_MS / 1000 + 1)
+
+    with_cluster(work)
+
+
+def test_idle_streams_stay() -> None:
+    """Signs of life: nothing is dialled again in a cluster in which nothing happens."""
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2, 3, 4)
+        await cluster.converge()
+        await asyncio.sleep(5)
+        events: list[str] = []
+        cluster.network.on_event = events.append
+        await asyncio.sleep(60)
+        assert not events
+
+    with_cluster(work)
+
+
 def test_observer_that_is_gone_is_forgotten() -> None:
     """Nothing is kept for a node that may never come back."""
 
@@ -505,6 +538,22 @@ def test_node_that_is_not_there_gets_no_vote() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_one_of_two_voters_that_stops_in_order_leaves_a_leader(seed: int) -> None:
+    """It takes both votes to elect, so its own is out before it is gone; without it, nothing more can be committed."""
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        old = await cluster.leader()
+        await cluster.converge()
+        term = old.term
+        await cluster.stop(number_of(old))
+        (left,) = cluster.running
+        assert (left.term, left.leader) == (term + 1, cluster.machines[number_of(left)].key)
+
+    with_cluster(work, voters=[1, 2], seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_leader_that_stops_in_order_hands_over(seed: int) -> None:
     """Far sooner than an election time-out, so a rolling restart is hardly felt."""
 
@@ -517,6 +566,37 @@ def test_leader_that_stops_in_order_hands_over(seed: int) -> None:
         await cluster.stop(number_of(old))
         new = await cluster.leader()
         assert cluster.loop.time() - began < ELECTION_MS / 1000 / 2
+        await create(new, "after")
+
+    with_cluster(work, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_leadership_goes_to_the_voter_that_is_asked_for(seed: int) -> None:
+    """At once; to whom it cannot go, it does not."""
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2, 3, 4)
+        old = await cluster.leader()
+        await live_broker(old)
+        await cluster.converge()
+        target = number_of(old) % 3 + 1
+        await old.transfer_leadership(cluster.machines[number_of(old)].key)
+        assert old.is_leader, "it leads already"
+        with pytest.raises(VoterNotFoundError):
+            await old.transfer_leadership(cluster.machines[4].key)
+        await old.transfer_leadership(cluster.machines[target].key)
+        assert old.leader_id == target
+        new = await cluster.leader()
+        assert number_of(new) == target
+        with pytest.raises(NotControllerError):
+            await old.transfer_leadership(cluster.machines[target].key)
+        gone = number_of(new) % 3 + 1
+        cluster.kill(gone)
+        with pytest.raises(RequestTimedOutError, match="did not take over"):
+            await new.transfer_leadership(cluster.machines[gone].key)
+        assert new.is_leader
+        await asyncio.sleep(1)
         await create(new, "after")
 
     with_cluster(work, seed=seed)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -186,8 +187,7 @@ def test_wrong_hello_is_refused_with_what_is_wrong(hello: RaftBody, error: type[
         await dialled.send(hello)
         refusal = await dialled.error()
         assert type(refusal) is error
-        with pytest.raises(error, match=text):
-            raise refusal
+        assert re.search(text, str(refusal))
         assert not world.replica.observers
         assert not world.peers.connected
 
