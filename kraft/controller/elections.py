@@ -258,7 +258,8 @@ class ElectionManager:
         return ((key, self._partitions[key]) for key in keys)
 
     @staticmethod
-    def _batch(changes: Iterable[MetadataRecord | None], limit: int = MAX_ELECTIONS_PER_BATCH) -> list[MetadataRecord]:
+    def _batch(changes: Iterable[MetadataRecord | None], limit: int | None = None) -> list[MetadataRecord]:
+        limit = MAX_ELECTIONS_PER_BATCH if limit is None else limit
         return list(islice((change for change in changes if change is not None), limit))
 
 

@@ -21,7 +21,6 @@ from kraftlog.proto.errors import (
     InvalidRequestError,
     InvalidUpdateVersionError,
     KraftlogError,
-    NewLeaderElectedError,
     NotControllerError,
     PolicyViolationError,
     UnknownTopicOrPartitionError,
@@ -78,7 +77,12 @@ class IsrManager:
             raise PolicyViolationError(f"{len(changes)} partitions exceed the limit {MAX_PARTITIONS_PER_REQUEST}")
         if len({(change.topic_id, change.partition) for change in changes}) < len(changes):
             raise InvalidRequestError("a partition is named twice in the request")
-        may_lead = self._may_lead_now()
+        others_may_lead = self._may_lead_now()
+
+        def may_lead(partition: PartitionImage, replica: int) -> bool:
+            """Who asks goes on leading, also when it is about to stop: its next heartbeat moves the leadership."""
+            return replica == node_id or others_may_lead(partition, replica)
+
         answers, records = list[IsrAnswer](), list[MetadataRecord]()
         for change in changes:
             try:
@@ -99,11 +103,7 @@ class IsrManager:
                 answers.append(IsrAnswer(partition))
                 continue
             records.append(record)
-            after = changed_partition(partition, record.partition_change)
-            if after.leader_id != node_id:  # it is about to stop, and the ISR that it asks for has a better leader
-                answers.append(IsrAnswer(after, NewLeaderElectedError(f"broker {after.leader_id} leads from now on")))
-            else:
-                answers.append(IsrAnswer(after))
+            answers.append(IsrAnswer(changed_partition(partition, record.partition_change)))
         return Result(answers, records)
 
     def _checked(self, node_id: int, change: IsrChange) -> PartitionImage:

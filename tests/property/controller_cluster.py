@@ -3,7 +3,7 @@ follows. What Raft may do is up to the test: commit a batch more, or lose what i
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from kraftlog.kraft.controller import Controller, ControllerConfig, RequestId, Result, UncleanElection
@@ -11,7 +11,7 @@ from kraftlog.kraft.controller.features import Feature
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kraftlog.kraft.image.as_records import records_of
 from kraftlog.kraft.records import OffsetRecord, decode_records
-from kraftlog.proto.errors import KraftlogError, NotControllerError
+from kraftlog.proto.errors import NotControllerError
 from tests.unit.kraft.controllers import BROKER_CONFIGS, TOPIC_CONFIGS, Answer, MemoryLog
 
 FEATURES = {
@@ -71,7 +71,6 @@ class Cluster:
         self.unclean: list[UncleanElection] = []
         self.follower = self._new_controller()
         self.active = self._new_controller()
-        self._controllers = 0
         self.on_commit: Callable[[list[OffsetRecord]], None] = lambda records: None
         self._begin()
 
@@ -134,8 +133,7 @@ class Cluster:
                         self.active.commit(offset, decode_records(batch) if batch else [])
             case _:
                 self.active = self._new_controller()
-                records = [OffsetRecord(n, record) for n, record in enumerate(records_of(self.image))]
-                self.active.commit(self.committed, records)
+                self.active.load_snapshot(self.committed, records_of(self.image))
         self._begin()
 
     def _begin(self) -> None:
@@ -158,11 +156,3 @@ def _applied(image: MetadataImage, records: list[OffsetRecord], offset: int) -> 
     for record in records:
         delta.replay(record.record, record.offset)
     return delta.apply(offset, 1)
-
-
-def refused(answer: Answer) -> KraftlogError | None:
-    assert answer.is_done
-    return answer.error
-
-
-Errors = Mapping[str, int]

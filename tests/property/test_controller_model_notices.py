@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kraftlog.kraft.controller import broker_life, partition_change
+from kraftlog.kraft.controller import HeartbeatReply, Result, partition_change
 from kraftlog.kraft.controller.broker_life import BrokerLife
 from kraftlog.kraft.controller.brokers import BrokerManager
 from kraftlog.kraft.controller.configs import ConfigManager
@@ -18,7 +18,6 @@ from kraftlog.kraft.controller.in_sync_replicas import IsrManager
 from kraftlog.kraft.controller.operations import OperationManager
 from kraftlog.kraft.controller.partitions import PartitionStore
 from kraftlog.kraft.controller.producer_ids import ProducerIdManager
-from kraftlog.kraft.controller.sessions import BrokerSessions
 from kraftlog.kraft.controller.topics import TopicManager
 from kraftlog.kraft.image import PartitionImage, as_records, partition_state
 from kraftlog.kraft.timeline import SnapshotRegistry
@@ -161,10 +160,10 @@ def raise_features_above_the_brokers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("kraftlog.kraft.controller.features._covers", lambda *arguments: True)
 
 
-def stop_before_the_others_know(patch: pytest.MonkeyPatch) -> None:
-    """Not only too early: also while it leads."""
-    patch.setattr(BrokerSessions, "all_know", lambda *arguments: True)
-    patch.setattr(BrokerLife, "fence", lambda *arguments: broker_life.Result(None))
+def stop_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A controlled shutdown that moves nothing."""
+    reply = HeartbeatReply(is_fenced=False, should_shut_down=True)
+    patch.setattr(BrokerLife, "_controlled_shutdown", lambda *arguments: Result(reply))
 
 
 def grow_a_topic_with_a_hole(patch: pytest.MonkeyPatch) -> None:
@@ -202,7 +201,7 @@ def check_that_it_fails() -> None:
         delete_the_topic_alone,
         forget_the_index_of_eligible_leaders,
         repeat_producer_ids,
-        stop_before_the_others_know,
+        stop_at_once,
     ],
 )
 def test_a_planted_bug_is_noticed(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
