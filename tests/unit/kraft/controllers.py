@@ -12,6 +12,7 @@ from kraftlog.kraft.controller import (
     Result,
     UncleanElection,
 )
+from kraftlog.kraft.controller.features import SUPPORTED_FEATURES, Feature
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kraftlog.kraft.records import decode_records
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, NewTopic
@@ -78,7 +79,12 @@ class Harness:
     """One node's controller and image, as `QuorumNode` puts them together."""
 
     def __init__(
-        self, config: ControllerConfig | None = None, *, node_id: int = 100, log: MemoryLog | None = None
+        self,
+        config: ControllerConfig | None = None,
+        *,
+        node_id: int = 100,
+        log: MemoryLog | None = None,
+        features: Mapping[str, Feature] = SUPPORTED_FEATURES,
     ) -> None:
         self.log = log or MemoryLog()
         self.unclean_elections: list[UncleanElection] = []
@@ -88,6 +94,7 @@ class Harness:
             random=random.Random(7),
             topic_configs=TOPIC_CONFIGS,
             broker_configs=BROKER_CONFIGS,
+            supported_features=features,
             on_unclean_election=self.unclean_elections.append,
         )
         self.image: MetadataImage = EMPTY_IMAGE
