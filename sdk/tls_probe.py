@@ -31,15 +31,22 @@ _CERTIFICATE_ALERTS = (
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
 
-async def refusal(address: str, security: TlsSecurity | None) -> KraftlogError | None:
-    """Why the broker at `address` cannot be reached with this security, in one line; None if nothing is wrong with it."""
+async def refusal(
+    address: str, security: TlsSecurity | None, timeout_s: float = PROBE_TIMEOUT_S
+) -> KraftlogError | None:
+    """Why the broker at `address` cannot be reached with this security, in one line.
+
+    None if nothing is wrong with it, or if that does not come out within `timeout_s` (PROBE_TIMEOUT_S at most).
+    """
+    limit_s = min(timeout_s, PROBE_TIMEOUT_S)
     if security is None:
-        return await _speaks_tls(address)
+        return await _speaks_tls(address, limit_s)
     context = client_context(security, check_hostname=security.check_hostname)
     try:
-        for _ in range(_TIMES_DROPPED):
-            if (await _handshake(address, context)).has_spoken:
-                return None
+        async with asyncio.timeout(limit_s):
+            for _ in range(_TIMES_DROPPED):
+                if (await _handshake(address, context)).has_spoken:
+                    return None
     except ssl.SSLError as error:
         text = _explained(address, error, security)
         return None if text is None else SslAuthenticationFailedError(text)
@@ -54,7 +61,7 @@ async def certified_name(address: str, security: TlsSecurity, timeout_s: float =
     Waits for `timeout_s`, PROBE_TIMEOUT_S at most. Raises `SslAuthenticationFailedError`, or `BrokerNotAvailableError` if nobody answers.
     """
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(min(timeout_s, PROBE_TIMEOUT_S)):
             certificate = (await _handshake(address, client_context(security, check_hostname=False))).certificate
     except ssl.SSLError as error:
         text = _explained(address, error, security) or f"the TLS handshake with the broker at {address} failed: {error}"
@@ -73,9 +80,10 @@ async def certified_name(address: str, security: TlsSecurity, timeout_s: float =
     return names[0]
 
 
-async def _speaks_tls(address: str) -> KraftlogError | None:
+async def _speaks_tls(address: str, limit_s: float) -> KraftlogError | None:
     try:
-        await _handshake(address, client_context(None, check_hostname=False))
+        async with asyncio.timeout(limit_s):
+            await _handshake(address, client_context(None, check_hostname=False))
     except ssl.SSLError as error:
         if not _is_alert(error):
             return None
@@ -103,15 +111,13 @@ async def _handshake(address: str, context: ssl.SSLContext) -> _Seen:
     accept it, gRPC ends the connection, where others send an alert.
     """
     host, _, port = address.rpartition(":")
-    async with asyncio.timeout(PROBE_TIMEOUT_S):
-        reader, writer = await asyncio.open_connection(
-            host.strip("[]"), int(port), ssl=context, server_hostname=host.strip("[]")
-        )
-        try:
-            word = await reader.read(1)
-            return _Seen(writer.get_extra_info("peercert") or {}, bool(word))
-        finally:
-            writer.transport.abort()
+    name = host.strip("[]")
+    reader, writer = await asyncio.open_connection(name, int(port), ssl=context, server_hostname=name)
+    try:
+        word = await reader.read(1)
+        return _Seen(writer.get_extra_info("peercert") or {}, bool(word))
+    finally:
+        writer.transport.abort()
 
 
 def _is_alert(error: ssl.SSLError) -> bool:

@@ -37,6 +37,7 @@ from kraftlog.proto.errors import (
     error_for,
 )
 from kraftlog.proto.seams import Channel, Payload, Stream
+from kraftlog.sdk.failures import again
 from kraftlog.sdk.tls import TlsSecurity
 from kraftlog.sdk.tls_probe import certified_name, refusal
 
@@ -95,10 +96,12 @@ class GrpcChannel:
         call = self._stubs.get(method)
         if call is None:
             call = self._stubs[method] = channel.unary_unary(method)
+        deadline = time.monotonic() + timeout_ms / 1000
         try:
             answer: bytes = await call(_joined(request), timeout=timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
-            raise await self.explained(_mapped(error, self.address, method, timeout_ms)) from None
+            mapped = _mapped(error, self.address, method, timeout_ms)
+            raise await self.explained(mapped, deadline - time.monotonic()) from None
         except grpc.aio.UsageError as error:
             raise NetworkError(f"the channel to {self.address} is closed ({error})") from None
         except asyncio.CancelledError:
@@ -112,12 +115,13 @@ class GrpcChannel:
             return _LaterStream(lambda: self._stream_with_name(method), method, self.address)
         return self._stream(method)
 
-    async def explained(self, error: KraftlogError) -> KraftlogError:
-        """A failure to connect as an error that says what is wrong with the security of it, if that is the reason."""
+    async def explained(self, error: KraftlogError, within_s: float) -> KraftlogError:
+        """A failure to connect as an error that says what is wrong with the security of it, if that is the reason and comes
+        out in time."""
         if not isinstance(error, BrokerNotAvailableError) or not _may_be_security(error.message):
             return error
         self._name = None
-        return await refusal(self.address, self._security) or error
+        return await refusal(self.address, self._security, within_s) or error
 
     async def close(self) -> None:
         channel, owner = self._channel, self._owner
@@ -175,6 +179,8 @@ class GrpcStream:
         """None after `cancel`: whoever keeps the stream must not keep gRPC's objects alive."""
         self._channel = channel
         self._address = channel.address
+        self._error: KraftlogError | None = None
+        """Why the call ended, once that is known: every further step says the same."""
         self._method = method
         self.owner = _here()
         _streams.add(self)
@@ -214,7 +220,7 @@ class GrpcStream:
         try:
             return await step
         except grpc.aio.AioRpcError as error:
-            raise await self._channel.explained(_mapped(error, self._address, self._method, None)) from None
+            raise await self._explained(_mapped(error, self._address, self._method, None)) from None
         except asyncio.InvalidStateError:  # writing to a call that has ended
             raise await self._failure() from None
         except asyncio.CancelledError:
@@ -235,8 +241,12 @@ class GrpcStream:
         metadata = await call.trailing_metadata()
         if code is grpc.StatusCode.OK:
             return NetworkError(f"the broker at {self._address} ended the stream {self._method}")
-        error = _error_of(code, details or "", metadata, self._address, self._method, None)
-        return await self._channel.explained(error)
+        return await self._explained(_error_of(code, details or "", metadata, self._address, self._method, None))
+
+    async def _explained(self, error: KraftlogError) -> KraftlogError:
+        if self._error is None:
+            self._error = await self._channel.explained(error, CONNECT_TIMEOUT_MS / 1000)
+        return again(self._error)
 
 
 class _LaterStream:
