@@ -33,8 +33,10 @@ METADATA_LOG_CONFIGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
+    "segment.bytes": str(16 * 1024 * 1024),
 }
-"""Topic configs of the metadata log: what it drops, snapshots decide."""
+"""Topic configs of the metadata log: what it drops, snapshots decide. Only whole segments go, and after a crash the last
+one is checked: so they are smaller than what lies between two snapshots. Kafka's have 1 GiB (metadata.log.segment.bytes)."""
 
 KEPT_SNAPSHOTS = 2  # the log goes back to the older one, which so can take the place of a damaged newest one
 _READ_BYTES = 4 * 1024 * 1024  # per read while loading

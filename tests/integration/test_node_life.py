@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from kraftlog.kraft.snapshot import SnapshotId, decode_snapshot
 from kraftlog.logstore import Log
 from kraftlog.logstore.observer import SilentObserver
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
@@ -33,6 +34,28 @@ from tests.integration.node_harness import (
     running_node,
     values_of,
 )
+
+
+async def test_metadata_starts_from_snapshots(tmp_path: Path) -> None:
+    """On a real disk: two of Kafka's checkpoint files beside the metadata log, and the next start has all topics."""
+    path, often = tmp_path / "data", {"metadata.log.max.record.bytes.between.snapshots": "400"}
+    names = [f"topic-{n}" for n in range(12)]
+    for _ in range(2):
+        async with running_node(path, often) as node, client_of(node) as client:
+            for name in names:
+                if (name, 0) not in node.partitions:
+                    await client.create_topic(name)
+            assert {name for name, _ in node.partitions} >= set(names)
+    checkpoints = sorted((path / f"{CLUSTER_METADATA_TOPIC}-0").glob("*.checkpoint"))
+    assert len(checkpoints) in (2, 3), "the oldest goes when the stop leaves time for it"
+    for each in checkpoints:
+        snapshot_id = SnapshotId.parse(each.name)
+        assert snapshot_id is not None
+        assert decode_snapshot(each.read_bytes(), snapshot_id).image.offset == snapshot_id.end_offset - 1
+    assert set(decode_snapshot(each.read_bytes(), snapshot_id).image.topics) >= set(names)
+    command = [sys.executable, "-m", "kraftlog.sdk.cli.main", "log", "verify", str(path)]
+    verified = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 async def test_idle_records_expire_and_stay_gone(tmp_path: Path) -> None:

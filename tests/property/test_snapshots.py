@@ -1,11 +1,13 @@
 """Snapshots say what the log says: any metadata, any moment."""
 
 import dataclasses
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kraftlog.kraft.controller import ConfigSchema, Controller, ControllerConfig
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import (
     BrokerEndpoint,
@@ -19,7 +21,9 @@ from kraftlog.kraft.image import (
     TopicImage,
 )
 from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.kraft.records import OffsetRecord
 from kraftlog.kraft.snapshot import SnapshotContents, SnapshotId, decode_snapshot, encode_snapshot
+from kraftlog.kraft.timeline import TimelineDict, TimelineValue
 from kraftlog.proto.errors import CorruptRecordError, UnsupportedVersionError
 from tests.property.metadata_histories import Batch, histories, replayed
 
@@ -106,6 +110,54 @@ def test_snapshot_and_the_log_after_it_give_what_the_whole_log_gives(history: li
     where %= len(history) + 1
     start = through_a_snapshot(replayed(history[:where])).image
     assert replayed(history[where:], start) == replayed(history)
+
+
+def controller() -> Controller:
+    return Controller(
+        node_id=100,
+        config=ControllerConfig(),
+        random=random.Random(1),
+        topic_configs=ConfigSchema(names=(), validate=lambda configs: None, list_defaults={}),
+    )
+
+
+def state_of(value: object, name: str = "", depth: int = 3) -> dict[str, object]:
+    """Whatever the managers keep in versioned structures, by where it is; empty ones are as good as none."""
+    found: dict[str, object] = {}
+    if isinstance(value, TimelineDict):
+        found[name] = dict(value)
+    elif isinstance(value, TimelineValue):
+        found[name] = value.get()
+    elif isinstance(value, dict) or (hasattr(value, "__dict__") and depth):
+        parts = value if isinstance(value, dict) else vars(value)
+        for key, part in parts.items():
+            found |= state_of(part, f"{name}.{key}", depth - 1)
+    return {where: each for where, each in found.items() if each not in ({}, 0)}
+
+
+@given(histories(), st.integers(0, 100), st.integers(0, 100))
+def test_controller_that_starts_from_a_snapshot_is_as_one_that_replayed_the_log(
+    history: list[Batch], where: int, others: int
+) -> None:
+    """Whatever it knew before."""
+    where %= len(history) + 1
+
+    def commit(to: Controller, batches: list[Batch]) -> None:
+        for batch in batches:
+            offset = to.committed_offset + 1
+            to.commit(offset + len(batch) - 1, [OffsetRecord(offset + n, record) for n, record in enumerate(batch)])
+
+    one, other = controller(), controller()
+    commit(one, history)
+    commit(other, history[: others % (where + 1)])
+    image = replayed(history[:where])
+    if image.offset >= 0:
+        other.load_snapshot(image.offset, through_a_snapshot(image).records)
+    commit(other, history[where:] if image.offset >= 0 else history[others % (where + 1) :])
+    assert other.committed_offset == one.committed_offset
+    assert other.last_offset == one.last_offset
+    assert state_of(other) == state_of(one)
+    assert state_of(one) or not replayed(history).topics, "the state is looked at where it is"
 
 
 @given(histories(), st.integers(0, 100), st.booleans())
