@@ -259,6 +259,17 @@ class NodeConfig:
     broker_session_timeout_ms: int = _setting("broker.session.timeout.ms", 3_000, _integer(1))
     """A broker without heartbeats for longer is fenced."""
 
+    auto_leader_rebalance_enable: bool = _setting("auto.leader.rebalance.enable", True, parse_bool)
+    """Whether the controller gives leadership back to preferred leaders (the first replica) by itself."""
+
+    leader_imbalance_check_interval_seconds: int = _setting("leader.imbalance.check.interval.seconds", 300, _integer(1))
+    """Time between looks for leadership to give back."""
+
+    leader_imbalance_per_broker_percentage: int = _setting(
+        "leader.imbalance.per.broker.percentage", 10, _integer(0, 100)
+    )
+    """A broker gets leadership back when more than this share of the partitions that prefer it has another leader."""
+
     metadata_log_max_record_bytes_between_snapshots: int = _setting(
         "metadata.log.max.record.bytes.between.snapshots", 20_971_520, _integer(1)
     )

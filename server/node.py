@@ -201,6 +201,7 @@ class Node:
     def _make_quorum(self, log_dir: LogDir, log: Log) -> QuorumNode:
         config = self.config
         factor = config.default_replication_factor
+        defaults = LogConfig.from_configs(config.topic_defaults)
         return QuorumNode(
             config=QuorumConfig(
                 node_id=config.node_id,
@@ -210,6 +211,12 @@ class Node:
                     num_partitions=config.num_partitions,
                     default_replication_factor=None if factor < 0 else factor,
                     broker_session_timeout_ms=config.broker_session_timeout_ms,
+                    min_insync_replicas=defaults.min_insync_replicas,
+                    unclean_leader_election_enable=defaults.unclean_leader_election_enable,
+                    default_flush_policy=defaults.flush_policy.value,
+                    auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+                    leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
+                    leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
                 ),
                 snapshots=SnapshotConfig(
                     max_record_bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,

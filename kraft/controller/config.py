@@ -8,7 +8,7 @@ MAX_TOPICS_PER_REQUEST = 2_000
 MAX_REPLICATION_FACTOR = 32_767  # Kafka's field is an int16
 MAX_CONFIGS_PER_TOPIC = 200
 MAX_RESOURCES_PER_REQUEST = 2_000  # of an alteration of configs
-MAX_ELECTIONS_PER_BATCH = 10_000  # at most about 100 bytes each, so one batch stays far below MAX_OPERATION_BYTES
+MAX_ELECTIONS_PER_BATCH = 2_000  # 60 us each: the event loop has other things to do; at most 100 bytes each
 MAX_LOSSES_PER_BATCH = 50_000  # must be in the batch of the registration; still below MAX_OPERATION_BYTES
 MAX_ELECTIONS_PER_BALANCE = 1_000  # Kafka's MAX_ELECTIONS_PER_IMBALANCE: clients follow in steps
 MAX_FEATURES = 100
@@ -28,6 +28,9 @@ class ControllerConfig:
 
     min_insync_replicas: int = 1
     """Of a topic that does not set it; must be what the brokers take. Kafka's min.insync.replicas."""
+
+    unclean_leader_election_enable: bool = False
+    """Of a topic that does not set it. Kafka's unclean.leader.election.enable."""
 
     default_flush_policy: str = "ack"
     """Of a topic that does not set flush.policy: whether a replica has all that it acknowledged after an unclean stop."""

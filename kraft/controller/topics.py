@@ -137,7 +137,11 @@ class TopicManager:
     def _rules(self, configs: Mapping[str, str]) -> PartitionRules:
         return PartitionRules(
             min_insync_replicas=int(configs.get(MIN_INSYNC_REPLICAS, self._config.min_insync_replicas)),
-            unclean_election=parse_bool(UNCLEAN_ELECTION, configs.get(UNCLEAN_ELECTION, "false")),
+            unclean_election=(
+                parse_bool(UNCLEAN_ELECTION, configs[UNCLEAN_ELECTION])
+                if UNCLEAN_ELECTION in configs
+                else self._config.unclean_leader_election_enable
+            ),
         )
 
     def _new_budget(self) -> "_Budget":

@@ -443,9 +443,11 @@ class QuorumNode:
             log_dirs=tuple(log_dirs),
             endpoints=tuple(endpoints),
         )
-        return await self._submit(
+        epoch = await self._submit(
             lambda: self._controller.register_broker(registration, now_ms=self._clock.monotonic_ms())
         )
+        self._schedule_poll()  # more elections than one batch holds go on there
+        return epoch
 
     async def heartbeat(
         self,
@@ -480,6 +482,7 @@ class QuorumNode:
         await self._submit(
             lambda: self._controller.unregister_broker(node_id), operations.UNREGISTER_BROKER, request_id
         )
+        self._schedule_poll()
 
     async def allocate_producer_ids(
         self, node_id: int, broker_epoch: int, count: int = 1000, *, request_id: bytes | None = None
