@@ -139,6 +139,7 @@ class MetadataLog:
                 )
             hard_state = HardState(0, None)
         self._check(snapshot, entries, hard_state)
+        self._remove_old_snapshots()
         return LoadedState(hard_state, snapshot, contents, entries)
 
     def _check(self, snapshot: Snapshot, entries: Sequence[Entry], hard_state: HardState) -> None:
@@ -271,8 +272,10 @@ class MetadataLog:
 
     def trim(self, *, now_ms: int) -> None:
         """Drop what snapshots have made needless: the log below the older one that is kept, and those before it."""
-        ids = self._snapshots.ids()
-        kept = ids[-KEPT_SNAPSHOTS:]
+        kept = self._snapshots.ids()[-KEPT_SNAPSHOTS:]
         if len(kept) == KEPT_SNAPSHOTS and kept[0].end_offset > self._log.log_start_offset:
             self._log.trim_to(kept[0].end_offset, now_ms=now_ms)
-        self._snapshots.remove(ids[:-KEPT_SNAPSHOTS])
+        self._remove_old_snapshots()
+
+    def _remove_old_snapshots(self) -> None:
+        self._snapshots.remove(self._snapshots.ids()[:-KEPT_SNAPSHOTS])

@@ -299,6 +299,16 @@ def test_snapshot_taken_keeps_the_one_before_and_the_log_from_there() -> None:
     assert disk.log.effects == [recorded, recorded, "trim to 5", recorded, "trim to 9"]
 
 
+def test_start_removes_what_a_stop_left() -> None:
+    """A snapshot was written, and the process ended before it removed the oldest."""
+    disk = Disk()
+    disk.fill(20)
+    for end in (4, 8, 12, 16):
+        disk.snapshot(end)
+    disk.open().load()
+    assert SnapshotFiles(disk.fs, disk.log.directory).ids() == [SnapshotId(12, 1), SnapshotId(16, 1)]
+
+
 def test_installed_snapshot_takes_the_place_of_everything() -> None:
     """In this order: file, the tail, the log, the other snapshots."""
     disk = Disk()
