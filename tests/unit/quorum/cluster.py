@@ -87,6 +87,8 @@ class Cluster:
         self.first_voters = frozenset(self.machine(number).key for number in voters)
         self.bootstrap = [endpoint_of(number) for number in bootstrap]
         self.cluster_ids: dict[int, str] = {}
+        self.hidden: set[int] = set()
+        """Nodes that can dial, but that nobody can dial."""
         self.raft = RaftConfig()
         self.snapshots = SnapshotConfig()
 
@@ -127,7 +129,7 @@ class Cluster:
             clock=clock,
             random=self._random(),
             addresses=AddressBook(self.bootstrap),
-            endpoint=endpoint_of(machine.number),
+            endpoint=None if machine.number in self.hidden else endpoint_of(machine.number),
             config=PeersConfig(silence_timeout_ms=FETCH_MS),
         )
         machine.server = await host.serve(str(endpoint_of(machine.number)), peers.handlers())

@@ -125,6 +125,24 @@ def test_followers_that_are_cut_off_are_reached_again_soon() -> None:
     with_cluster(work)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_voter_that_nobody_can_dial_votes_and_leads(seed: int) -> None:
+    """Requests go on the stream that there is, answers on the stream of their request."""
+
+    async def work(cluster: Cluster) -> None:
+        cluster.hidden = {1}
+        await cluster.start(1, 2)
+        leader = await cluster.leader()
+        await live_broker(leader)
+        other = 3 - number_of(leader)
+        await leader.transfer_leadership(cluster.machines[other].key)
+        await create(await cluster.leader(other_than=number_of(leader)), "topic")
+        await cluster.converge()
+        assert cluster.peers(2).addresses.endpoint(cluster.machines[1].key) is None
+
+    with_cluster(work, voters=[1, 2], bootstrap=[2], seed=seed)
+
+
 # --- observers --------------------------------------------------------------------------------------------------
 
 
