@@ -137,6 +137,8 @@ class Peers:
         self._replica: Replica | None = None
         self._dialled: dict[ReplicaKey, Link] = {}
         self._accepted: dict[ReplicaKey, Link] = {}
+        self._greeting = 0
+        """Accepted streams without a hello yet."""
         self._asked_on: dict[ReplicaKey, Link] = {}
         """Where the newest request of a peer came from: its answer goes there."""
         self._dials: dict[ReplicaKey, _Dial] = {}
@@ -247,6 +249,10 @@ class Peers:
     def _reconcile(self, replica: Replica) -> None:
         wanted = self._wanted(replica)
         loop = asyncio.get_running_loop()
+        for key in [key for key, dial in self._dials.items() if dial.task.done()]:
+            failed = self._dials.pop(key).task  # by a bug: it is reported, and must not cost the node this peer
+            if not failed.cancelled():
+                logger.error("dialling node %d failed", key.node_id, exc_info=failed.exception())
         for key in sorted(wanted - self._dials.keys()):
             wake = asyncio.Event()
             self._dials[key] = _Dial(loop.create_task(self._dial(key, wake), name=f"dial node {key.node_id}"), wake)
@@ -283,6 +289,7 @@ class Peers:
                     continue
                 if await self._converse(address, key, is_guess=address not in known):
                     backoff_ms = self._config.backoff_ms
+                    break
             wake.clear()
             await _wait_or_pass(wake, backoff_ms * (0.5 + self._random.random() / 2))
             backoff_ms = min(2 * backoff_ms, self._config.backoff_max_ms)
@@ -291,14 +298,16 @@ class Peers:
         """Connect to one node after the other while no leader is known."""
         turn = 0
         backoff_ms = self._config.backoff_ms
-        while (replica := self._replica) is not None and self._must_seek(replica, self._clock.monotonic_ms()):
-            addresses = self._places_to_seek(replica)
-            if addresses and await self._converse(addresses[turn % len(addresses)], None, is_guess=True):
-                backoff_ms = self._config.backoff_ms
-            turn += 1
-            await asyncio.sleep(backoff_ms * (0.5 + self._random.random() / 2) / 1000)
-            backoff_ms = min(2 * backoff_ms, self._config.backoff_max_ms)
-        self._seeking = None
+        try:
+            while (replica := self._replica) is not None and self._must_seek(replica, self._clock.monotonic_ms()):
+                addresses = self._places_to_seek(replica)
+                if addresses and await self._converse(addresses[turn % len(addresses)], None, is_guess=True):
+                    backoff_ms = self._config.backoff_ms
+                turn += 1
+                await asyncio.sleep(backoff_ms * (0.5 + self._random.random() / 2) / 1000)
+                backoff_ms = min(2 * backoff_ms, self._config.backoff_max_ms)
+        finally:
+            self._seeking = None
 
     def _places_to_seek(self, replica: Replica) -> list[Endpoint]:
         found: dict[Endpoint, None] = {}
@@ -372,29 +381,40 @@ class Peers:
 
     async def exchange(self, stream: Stream, context: CallContext) -> None:
         """The handler of a stream that another node dialled."""
-        frames = await first_frames(stream, self._config.hello_timeout_ms)
+        frames = await self._first_frames(stream)
         replica = self._replica
         if replica is None:
             raise BrokerNotAvailableError(f"node {self.key.node_id} takes no part in the quorum at the moment")
         try:
             key, endpoint = self._identity.check_hello(frames[0] if frames else None)
-            if len(self._accepted) >= self._config.max_accepted and key not in self._accepted:
-                raise ThrottlingQuotaExceededError(
-                    f"node {self.key.node_id} has {len(self._accepted)} peers, the limit is {self._config.max_accepted}"
-                )
+            self._check_room(len(self._accepted.keys() - {key}))
+            await stream.send(encode_frame(self._identity.answer()) + encode_frame(self._own_hint(replica)))
+            if key == self.key:
+                return  # it has dialled itself, and knows that now
+            if self._replica is not replica:
+                raise BrokerNotAvailableError(f"node {self.key.node_id} is stopping")
+            if endpoint is not None:
+                self._addresses.tell(key, endpoint)
+            await self._feed(replica, self._make_link(stream, key), frames[1:])
         except WrongNodeError:
             raise  # the dialler knows whether its address was a guess
         except KraftlogError as error:
             self._refusals.note(self._whom(frames, context), error)
             raise
-        await stream.send(encode_frame(self._identity.answer()) + encode_frame(self._own_hint(replica)))
-        if key == self.key:
-            return  # it has dialled itself, and knows that now
-        if self._replica is not replica:
-            raise BrokerNotAvailableError(f"node {self.key.node_id} is stopping")
-        if endpoint is not None:
-            self._addresses.tell(key, endpoint)
-        await self._feed(replica, self._make_link(stream, key), frames[1:])
+
+    async def _first_frames(self, stream: Stream) -> list[RaftBody]:
+        self._check_room(self._greeting)
+        self._greeting += 1
+        try:
+            return await first_frames(stream, self._config.hello_timeout_ms)
+        finally:
+            self._greeting -= 1
+
+    def _check_room(self, count: int) -> None:
+        if count >= self._config.max_accepted:
+            raise ThrottlingQuotaExceededError(
+                f"node {self.key.node_id} has {count} peers, the limit is {self._config.max_accepted}"
+            )
 
     @staticmethod
     def _whom(frames: list[RaftBody], context: CallContext) -> str:
@@ -408,6 +428,7 @@ class Peers:
         if key in self._accepted:
             self._accepted[key].close()
         self._accepted[key] = link
+        self._refusals.forget(f"node {key.node_id}")
         if key in self._dials:
             self._dials[key].wake.set()  # it is up: no need to wait
         replica.observe(key)
@@ -535,7 +556,8 @@ class _Dial:
 
 
 class _Refusals:
-    """What went wrong with whom; each text is logged when it is new. Bounded."""
+    """What went wrong with whom. A refusal is logged when its text is new, a peer that cannot be reached once until it
+    can be again. Bounded."""
 
     MAX = 1_000
 
@@ -543,10 +565,11 @@ class _Refusals:
         self._texts: dict[object, str] = {}
 
     def note(self, whom: object, error: KraftlogError) -> None:
-        text = f"{type(error).__name__}: {error}"
-        if self._texts.get(whom) == text:
+        text = "" if error.retriable else str(error)
+        known = self._texts.get(whom)
+        if known is not None and text in ("", known):
             return
-        if whom not in self._texts and len(self._texts) >= self.MAX:
+        if known is None and len(self._texts) >= self.MAX:
             del self._texts[next(iter(self._texts))]
         self._texts[whom] = text
         logger.log(logging.INFO if error.retriable else logging.WARNING, "quorum peer %s: %s", whom, error)

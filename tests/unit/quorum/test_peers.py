@@ -242,6 +242,51 @@ def test_streams_are_limited() -> None:
     with_world(body)
 
 
+def test_peers_that_have_not_said_hello_are_limited_too() -> None:
+    """They cost a stream each until the time-out. Room comes back."""
+
+    async def body(world: World) -> None:
+        await world.serve()
+        silent = [asyncio.ensure_future(world.dial().error()) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        third = world.dial()
+        assert isinstance(await third.error(), ThrottlingQuotaExceededError)
+        assert {type(error) for error in await asyncio.gather(*silent)} == {RequestTimedOutError}
+        await world.greeted()
+
+    with_world(body)
+
+
+def test_peer_that_cannot_be_dialled_for_a_bug_is_dialled_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reported once, and the node keeps the peer."""
+
+    async def body(world: World) -> None:
+        dialled = 0
+
+        async def other(stream: Stream, context: object) -> None:
+            nonlocal dialled
+            dialled += 1
+
+        await world.network.host("n2").serve(str(OTHER_ADDRESS), Handlers(streams={EXCHANGE: other}))
+        await world.serve()
+        original = world.peers._converse
+        monkeypatch.setattr(world.peers, "_converse", None)
+        world.peers.addresses.tell(OTHER, OTHER_ADDRESS)
+        world.replica.voters = frozenset({ME, OTHER})
+        world.peers.changed()
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(world.peers, "_converse", original)
+        await asyncio.sleep(2)
+        assert dialled
+
+    with_world(body)
+    assert [record.exc_info is not None for record in caplog.records if "dialling node 2 failed" in record.message] == [
+        True
+    ]
+
+
 def test_of_two_streams_from_one_peer_the_newest_counts() -> None:
     """The peer gave up the older one, which may look alive here for long. It goes on being fed."""
 
