@@ -121,7 +121,8 @@ def test_full_queue_drops_what_comes() -> None:
     virtually(body)
 
 
-def test_silent_peer_is_given_up() -> None:
+@pytest.mark.parametrize("signs_of_life", [0, 5])
+def test_silent_peer_is_given_up(signs_of_life: int) -> None:
     """Whatever arrives is a sign of life, and no more than the time-out may pass between two of them."""
 
     async def body() -> None:
@@ -129,7 +130,7 @@ def test_silent_peer_is_given_up() -> None:
         link = make_link(stream)
         loop = asyncio.get_running_loop()
         running = asyncio.ensure_future(link.run(nothing))
-        for _ in range(5):
+        for _ in range(signs_of_life):
             await asyncio.sleep(0.9)
             stream.arrive(frame(1))
         began = loop.time()

@@ -330,6 +330,28 @@ def test_answer_goes_where_the_request_came_from() -> None:
     with_world(body)
 
 
+def test_node_that_answers_as_somebody_else_is_not_taken_for_the_voter(caplog: pytest.LogCaptureFixture) -> None:
+    """An address of old may belong to another node by now, and that node may be of an older version and not refuse."""
+
+    async def body(world: World) -> None:
+        async def other(stream: Stream, context: object) -> None:
+            dialled = Dialled(stream)
+            assert isinstance(await dialled.next(), RaftHello)
+            await dialled.send(RaftHelloAnswer(*THIRD, *OTHER_ADDRESS))
+            await dialled.error()
+
+        await world.network.host("n2").serve(str(OTHER_ADDRESS), Handlers(streams={EXCHANGE: other}))
+        world.peers.addresses.tell(OTHER, OTHER_ADDRESS)
+        world.replica.voters = frozenset({ME, OTHER})
+        await world.serve()
+        await asyncio.sleep(5)
+        assert not world.peers.connected
+
+    with_world(body)
+    (refusal,) = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert "node 3 answered instead of node 2" in refusal
+
+
 def test_messages_bear_the_sender_of_their_stream() -> None:
     """Nobody speaks for others."""
 
