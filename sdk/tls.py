@@ -50,6 +50,8 @@ class Pem:
     content: bytes = field(repr=False)
     path: str | None = None
     """None: the text stands in the configuration itself."""
+    is_public: bool = False
+    """Whether every user of the machine may read the file."""
 
     def __str__(self) -> str:
         return self.key if self.path is None else f"{self.key}={self.path}"
@@ -87,6 +89,7 @@ def read_pem(key: str, path: str) -> Pem:
     """Read a file. Blocks. Raises `InvalidConfigError` with key, file and cause."""
     try:
         with open(path, "rb") as file:
+            is_public = bool(os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ)
             content = file.read(MAX_PEM_BYTES + 1)
     except OSError as error:
         raise InvalidConfigError(
@@ -94,7 +97,7 @@ def read_pem(key: str, path: str) -> Pem:
         ) from error
     if len(content) > MAX_PEM_BYTES:
         raise InvalidConfigError(f"config {key}={path} is larger than {MAX_PEM_BYTES} bytes: is it the right file?")
-    return Pem(key, content, path)
+    return Pem(key, content, path, is_public)
 
 
 def check_identity(private: Pem, certificate: Pem, now: datetime.datetime) -> tuple[bytes, bytes]:
@@ -112,7 +115,10 @@ def check_identity(private: Pem, certificate: Pem, now: datetime.datetime) -> tu
     _check_pair(private, keys[0], certificate, chain)
     for number, block in enumerate(chain):
         _check_validity(certificate, block, number, now)
-    _warn_if_public(private)
+    if private.is_public:
+        logger.warning(
+            "config %s: every user of this machine may read the private key: chmod 600 %s", private, private.path
+        )
     return keys[0] + b"\n", b"\n".join(chain) + b"\n"
 
 
@@ -188,20 +194,16 @@ def _check_pair(private: Pem, key: bytes, certificate: Pem, chain: list[bytes]) 
 
 
 def _check_validity(pem: Pem, block: bytes, number: int, now: datetime.datetime) -> None:
-    begin, end = _validity(block)
+    try:
+        begin, end = _validity(block)
+    except ValueError as error:
+        raise _damaged(pem, error) from None
     which = "the certificate" if number == 0 else f"certificate {number + 1} of the chain"
     if end < now:
         raise InvalidConfigError(f"config {pem}: {which} has expired on {end:%Y-%m-%d %H:%M} UTC: get a new one")
     if begin > now:
         raise InvalidConfigError(
             f"config {pem}: {which} is valid only from {begin:%Y-%m-%d %H:%M} UTC: check this machine's clock"
-        )
-
-
-def _warn_if_public(private: Pem) -> None:
-    if private.path is not None and os.stat(private.path).st_mode & _OTHERS_MAY_READ:
-        logger.warning(
-            "config %s: every user of this machine may read the private key: chmod 600 %s", private, private.path
         )
 
 

@@ -1,11 +1,15 @@
 """PEM keys and certificates are checked before anything connects, and nothing shows a key."""
 
+import contextlib
 import datetime
 import logging
+import ssl
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kraftlog.proto.errors import InvalidConfigError
 from kraftlog.sdk.config import AdminConfig, ProducerConfig
@@ -91,6 +95,23 @@ def test_what_is_no_pem_says_what_it_is() -> None:
             check_trusted(Pem("ca", content), NOW)
     with pytest.raises(InvalidConfigError, match="config ca holds no certificate"):
         check_trusted(Pem("ca", ALICE.key), NOW)
+
+
+@given(st.data())
+def test_damaged_certificates_are_refused_by_name_whatever_is_wrong_with_them(data: st.DataObject) -> None:
+    """Some bytes of a certificate changed, cut or put in: it is taken or refused, and nothing else is raised."""
+    der = bytearray(ssl.PEM_cert_to_DER_cert(ALICE.certificate.decode()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(der)))
+        der[start : start + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    damaged = ssl.DER_cert_to_PEM_cert(bytes(der)).encode()
+    for check in (
+        lambda: check_identity(*pems(ALICE.key, damaged), NOW),
+        lambda: check_identity(*pems(ALICE.key, ALICE.certificate + damaged), NOW),
+        lambda: check_trusted(Pem("ca", damaged), NOW),
+    ):
+        with contextlib.suppress(InvalidConfigError):
+            check()
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
