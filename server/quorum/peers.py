@@ -240,8 +240,8 @@ class Peers:
     def _wanted(self, replica: Replica) -> set[ReplicaKey]:
         wanted = set(replica.voters) if self.key in replica.voters else set()
         leader = replica.leader
-        if leader is None and self._hint is not None and self._hint.term >= replica.term:
-            leader = key_of(self._hint)
+        if self._hint is not None and self._hint.term >= replica.term + (leader is not None):
+            leader = key_of(self._hint)  # of this term only where the leader itself has not been heard
         if leader is not None:
             wanted.add(leader)
         return wanted - {self.key}
@@ -268,14 +268,17 @@ class Peers:
                 link.close()
 
     def _must_seek(self, replica: Replica, now_ms: float) -> bool:
-        """An observer seeks whenever it knows no leader. A voter dials the others anyway, and seeks after a while: it may
-        have been removed by voters that it has never heard of."""
-        if replica.leader is not None:
+        """An observer seeks whenever it has no stream to a leader: where the old one has died, the others will soon know
+        the next. A voter dials the others anyway, and seeks after a while without a leader: it may have been removed by
+        voters that it has never heard of."""
+        leader = replica.leader
+        is_voter = self.key in replica.voters
+        if leader is not None and (is_voter or leader == self.key or leader in self.connected):
             self._without_leader_since_ms = None
             return False
         if self._without_leader_since_ms is None:
             self._without_leader_since_ms = now_ms
-        patience_ms = 2 * self._config.silence_timeout_ms if self.key in replica.voters else 0
+        patience_ms = 2 * self._config.silence_timeout_ms if is_voter else 0
         return now_ms - self._without_leader_since_ms >= patience_ms
 
     async def _dial(self, key: ReplicaKey, wake: asyncio.Event) -> None:
