@@ -8,14 +8,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CreateTopicsRequest(_message.Message):
-    __slots__ = ("topics", "timeout_ms", "validate_only")
+    __slots__ = ("topics", "timeout_ms", "validate_only", "request_id")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[NewTopic]
     timeout_ms: int
     validate_only: bool
-    def __init__(self, topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class NewTopic(_message.Message):
     __slots__ = ("name", "num_partitions", "replication_factor", "configs", "assignments")
@@ -67,12 +69,14 @@ class CreateTopicResult(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., num_partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ...) -> None: ...
 
 class DeleteTopicsRequest(_message.Message):
-    __slots__ = ("names", "timeout_ms")
+    __slots__ = ("names", "timeout_ms", "request_id")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     timeout_ms: int
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class DeleteTopicsResponse(_message.Message):
     __slots__ = ("topics",)
@@ -326,14 +330,16 @@ class LogDescription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size_bytes: _Optional[int] = ..., segments: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., recovery_point: _Optional[int] = ..., cleanup_policy: _Optional[_Iterable[str]] = ..., cleaned_to_offset: _Optional[int] = ..., problem: _Optional[str] = ..., uncleanable_reason: _Optional[str] = ..., uncleanable_since_ms: _Optional[int] = ...) -> None: ...
 
 class CreatePartitionsRequest(_message.Message):
-    __slots__ = ("topics", "timeout_ms", "validate_only")
+    __slots__ = ("topics", "timeout_ms", "validate_only", "request_id")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[NewPartitions]
     timeout_ms: int
     validate_only: bool
-    def __init__(self, topics: _Optional[_Iterable[_Union[NewPartitions, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, topics: _Optional[_Iterable[_Union[NewPartitions, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class NewPartitions(_message.Message):
     __slots__ = ("name", "total_count", "assignments")
@@ -362,14 +368,16 @@ class CreatePartitionsResult(_message.Message):
     def __init__(self, name: _Optional[str] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class IncrementalAlterConfigsRequest(_message.Message):
-    __slots__ = ("resources", "timeout_ms", "validate_only")
+    __slots__ = ("resources", "timeout_ms", "validate_only", "request_id")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     resources: _containers.RepeatedCompositeFieldContainer[AlterConfigsResource]
     timeout_ms: int
     validate_only: bool
-    def __init__(self, resources: _Optional[_Iterable[_Union[AlterConfigsResource, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, resources: _Optional[_Iterable[_Union[AlterConfigsResource, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class AlterConfigsResource(_message.Message):
     __slots__ = ("resource", "changes")
@@ -416,7 +424,7 @@ class AlterConfigsResult(_message.Message):
     def __init__(self, resource: _Optional[_Union[ConfigResource, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class ElectLeadersRequest(_message.Message):
-    __slots__ = ("type", "topics", "timeout_ms")
+    __slots__ = ("type", "topics", "timeout_ms", "request_id")
     class ElectionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PREFERRED: _ClassVar[ElectLeadersRequest.ElectionType]
@@ -426,10 +434,12 @@ class ElectLeadersRequest(_message.Message):
     TYPE_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     type: ElectLeadersRequest.ElectionType
     topics: _containers.RepeatedCompositeFieldContainer[ElectionTopic]
     timeout_ms: int
-    def __init__(self, type: _Optional[_Union[ElectLeadersRequest.ElectionType, str]] = ..., topics: _Optional[_Iterable[_Union[ElectionTopic, _Mapping]]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, type: _Optional[_Union[ElectLeadersRequest.ElectionType, str]] = ..., topics: _Optional[_Iterable[_Union[ElectionTopic, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class ElectionTopic(_message.Message):
     __slots__ = ("name", "partitions")
@@ -460,14 +470,16 @@ class ElectLeadersResult(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ...) -> None: ...
 
 class UpdateFeaturesRequest(_message.Message):
-    __slots__ = ("updates", "timeout_ms", "validate_only")
+    __slots__ = ("updates", "timeout_ms", "validate_only", "request_id")
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     updates: _containers.RepeatedCompositeFieldContainer[FeatureUpdate]
     timeout_ms: int
     validate_only: bool
-    def __init__(self, updates: _Optional[_Iterable[_Union[FeatureUpdate, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ...) -> None: ...
+    request_id: bytes
+    def __init__(self, updates: _Optional[_Iterable[_Union[FeatureUpdate, _Mapping]]] = ..., timeout_ms: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[bytes] = ...) -> None: ...
 
 class FeatureUpdate(_message.Message):
     __slots__ = ("name", "level", "upgrade_type")

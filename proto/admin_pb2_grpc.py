@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class AdminStub(object):
-    """Administration. A change is answered when the metadata quorum has it on disk.
+    """Administration. A change is answered when the metadata quorum has it on disk. A `request_id` (16 random bytes, the same
+    on each repeat; empty: none) makes a repeat safe: it gets the first answer and is not done again.
     """
 
     def __init__(self, channel):
@@ -65,6 +66,16 @@ class AdminStub(object):
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterResponse.FromString,
                 _registered_method=True)
+        self.CreatePartitions = channel.unary_unary(
+                '/kraftlog.v1.Admin/CreatePartitions',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.CreatePartitionsRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.CreatePartitionsResponse.FromString,
+                _registered_method=True)
+        self.IncrementalAlterConfigs = channel.unary_unary(
+                '/kraftlog.v1.Admin/IncrementalAlterConfigs',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.IncrementalAlterConfigsResponse.FromString,
+                _registered_method=True)
         self.DescribeLogDirs = channel.unary_unary(
                 '/kraftlog.v1.Admin/DescribeLogDirs',
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
@@ -73,7 +84,8 @@ class AdminStub(object):
 
 
 class AdminServicer(object):
-    """Administration. A change is answered when the metadata quorum has it on disk.
+    """Administration. A change is answered when the metadata quorum has it on disk. A `request_id` (16 random bytes, the same
+    on each repeat; empty: none) makes a repeat safe: it gets the first answer and is not done again.
     """
 
     def CreateTopics(self, request, context):
@@ -107,6 +119,18 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DescribeCluster(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePartitions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def IncrementalAlterConfigs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +175,16 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterRequest.FromString,
                     response_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeClusterResponse.SerializeToString,
             ),
+            'CreatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePartitions,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.CreatePartitionsRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.CreatePartitionsResponse.SerializeToString,
+            ),
+            'IncrementalAlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.IncrementalAlterConfigs,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.IncrementalAlterConfigsRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.IncrementalAlterConfigsResponse.SerializeToString,
+            ),
             'DescribeLogDirs': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeLogDirs,
                     request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.FromString,
@@ -165,7 +199,8 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
-    """Administration. A change is answered when the metadata quorum has it on disk.
+    """Administration. A change is answered when the metadata quorum has it on disk. A `request_id` (16 random bytes, the same
+    on each repeat; empty: none) makes a repeat safe: it gets the first answer and is not done again.
     """
 
     @staticmethod
@@ -320,6 +355,60 @@ class Admin(object):
             '/kraftlog.v1.Admin/DescribeCluster',
             kraftlog_dot_proto_dot_admin__pb2.DescribeClusterRequest.SerializeToString,
             kraftlog_dot_proto_dot_admin__pb2.DescribeClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/CreatePartitions',
+            kraftlog_dot_proto_dot_admin__pb2.CreatePartitionsRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.CreatePartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IncrementalAlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/IncrementalAlterConfigs',
+            kraftlog_dot_proto_dot_admin__pb2.IncrementalAlterConfigsRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.IncrementalAlterConfigsResponse.FromString,
             options,
             channel_credentials,
             insecure,

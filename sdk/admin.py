@@ -148,6 +148,74 @@ class AsyncAdmin:
         for result in answer.topics:
             _raise(result.error_code, f"topic {result.name!r}", result.error_message)
 
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Let topics grow to so many partitions; returns when the new ones have leaders. Records stay where they are, so
+        the records of a key may be in two partitions from then on.
+
+            await admin.create_partitions({"orders": 12})
+
+        `assignments`: topic -> replicas of each added partition, the preferred leader first; without, the cluster places
+        them. Raises the first topic's error, `InvalidPartitionsError` above all; others may have grown. Retried
+        safely: what was done is not done again.
+        """
+        request = admin_pb2.CreatePartitionsRequest(
+            timeout_ms=self.config.request_timeout_ms, validate_only=validate_only, request_id=self._request_id()
+        )
+        for name, count in counts.items():
+            validate_topic_name(name)
+            growth = request.topics.add(name=name, total_count=count)
+            for replicas in (assignments or {}).get(name, ()):
+                growth.assignments.add(replicas=replicas)
+        answer = admin_pb2.CreatePartitionsResponse.FromString(
+            await self._admin("CreatePartitions", request.SerializeToString())
+        )
+        for result in answer.topics:
+            _raise(result.error_code, f"topic {result.name!r}", result.error_message)
+        if not validate_only:
+            await self._wait_until_led(list(counts), counts)
+
+    async def alter_configs(
+        self,
+        topic: str,
+        *,
+        set: Mapping[str, object] | None = None,
+        delete: Iterable[str] = (),
+        append: Mapping[str, object] | None = None,
+        subtract: Mapping[str, object] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change the configuration of a topic, all of it or nothing; what is not named stays.
+
+            await admin.alter_configs("orders", set={"retention.ms": 86_400_000}, append={"cleanup.policy": "compact"})
+
+        `delete`: back to the default. `append` and `subtract` are for lists. Raises `InvalidConfigError` (an unknown name
+        with the nearest one), `UnknownTopicOrPartitionError`. Retried safely: what was done is not done again.
+        """
+        validate_topic_name(topic)
+        request = admin_pb2.IncrementalAlterConfigsRequest(
+            timeout_ms=self.config.request_timeout_ms, validate_only=validate_only, request_id=self._request_id()
+        )
+        changes = request.resources.add(resource=admin_pb2.ConfigResource(type=TOPIC_RESOURCE, name=topic)).changes
+        for operation, values in (
+            (admin_pb2.ConfigChange.SET, set),
+            (admin_pb2.ConfigChange.DELETE, dict.fromkeys(delete, "")),
+            (admin_pb2.ConfigChange.APPEND, append),
+            (admin_pb2.ConfigChange.SUBTRACT, subtract),
+        ):
+            for name, value in (values or {}).items():
+                changes.add(name=name, operation=operation, value=_config_text(value))
+        answer = admin_pb2.IncrementalAlterConfigsResponse.FromString(
+            await self._admin("IncrementalAlterConfigs", request.SerializeToString())
+        )
+        for result in answer.resources:
+            _raise(result.error_code, f"topic {topic!r}", result.error_message)
+
     async def delete_records(
         self, before_offsets: Mapping[TopicPartition, int], *, validate_only: bool = False
     ) -> dict[TopicPartition, int]:
@@ -390,6 +458,10 @@ class AsyncAdmin:
 
     # -- inside
 
+    def _request_id(self) -> bytes:
+        """Of one operation and all its repeats."""
+        return self._random.getrandbits(128).to_bytes(16, "big")
+
     async def _admin(self, method: str, request: bytes) -> bytes:
         """Call the controller if it is known as a node, else any broker."""
 
@@ -424,19 +496,28 @@ class AsyncAdmin:
                 if error.refresh_metadata or isinstance(error, NotControllerError):
                     self._cluster.refresh_soon()
 
-    async def _wait_until_led(self, names: Sequence[str]) -> None:
-        """Creation is committed; the brokers follow a moment later."""
+    async def _wait_until_led(self, names: Sequence[str], counts: Mapping[str, int] = {}) -> None:
+        """Creation is committed; the brokers follow a moment later. `counts`: how many partitions there have to be."""
         deadline_ms = self._clock.monotonic_ms() + self.config.request_timeout_ms
         backoff = Backoff(1, self.config.retry_backoff_ms, self._random)
         self._cluster.track(names)
         while True:
             metadata = await self._cluster.refresh(self.config.request_timeout_ms)
             topics = [metadata.topics.get(name) for name in names]
-            if all(t is not None and t.partitions and all(p.leader_id >= 0 for p in t.partitions) for t in topics):
+            if all(
+                topic is not None
+                and len(topic.partitions) >= counts.get(name, 1)
+                and all(partition.leader_id >= 0 for partition in topic.partitions)
+                for name, topic in zip(names, topics, strict=True)
+            ):
                 return
             if self._clock.monotonic_ms() >= deadline_ms:
                 raise RequestTimedOutError(f"created, but not every partition of {', '.join(names)} has a leader yet")
             await sleep_ms(backoff.next_ms())
+
+
+def _config_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Admin:
@@ -494,6 +575,33 @@ class Admin:
     def delete_topics(self, names: Iterable[str]) -> None:
         """See `AsyncAdmin.delete_topics`."""
         self._run(lambda admin: admin.delete_topics(names))
+
+    def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """See `AsyncAdmin.create_partitions`."""
+        self._run(lambda admin: admin.create_partitions(counts, assignments=assignments, validate_only=validate_only))
+
+    def alter_configs(
+        self,
+        topic: str,
+        *,
+        set: Mapping[str, object] | None = None,
+        delete: Iterable[str] = (),
+        append: Mapping[str, object] | None = None,
+        subtract: Mapping[str, object] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """See `AsyncAdmin.alter_configs`."""
+        self._run(
+            lambda admin: admin.alter_configs(
+                topic, set=set, delete=delete, append=append, subtract=subtract, validate_only=validate_only
+            )
+        )
 
     def delete_records(
         self, before_offsets: Mapping[TopicPartition, int], *, validate_only: bool = False

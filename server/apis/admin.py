@@ -10,6 +10,8 @@ from kraftlog.proto.admin_pb2 import (
     ConfigEntry,
     ConfigResource,
     ConfigResourceDescription,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
@@ -20,6 +22,8 @@ from kraftlog.proto.admin_pb2 import (
     DescribeConfigsResponse,
     DescribeTopicsRequest,
     DescribeTopicsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     NewTopic,
     PartitionDescription,
     TopicDescription,
@@ -60,7 +64,7 @@ class AdminHandler:
 
     async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
         """Each topic succeeds or fails by itself."""
-        response = await self._quorum.create_topics(request)
+        response = await self._quorum.create_topics(request, request_id=request.request_id or None)
         await self._replicas.wait_applied()
         return response
 
@@ -81,7 +85,23 @@ class AdminHandler:
 
     async def delete_topics(self, request: DeleteTopicsRequest, context: CallContext) -> DeleteTopicsResponse:
         """Each topic succeeds or fails by itself."""
-        response = await self._quorum.delete_topics(request)
+        response = await self._quorum.delete_topics(request, request_id=request.request_id or None)
+        await self._replicas.wait_applied()
+        return response
+
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, context: CallContext
+    ) -> CreatePartitionsResponse:
+        """Each topic grows or fails by itself."""
+        response = await self._quorum.create_partitions(request, request_id=request.request_id or None)
+        await self._replicas.wait_applied()
+        return response
+
+    async def incremental_alter_configs(
+        self, request: IncrementalAlterConfigsRequest, context: CallContext
+    ) -> IncrementalAlterConfigsResponse:
+        """Each topic succeeds or fails by itself. What a broker is told by its file, only a restart changes."""
+        response = await self._quorum.alter_configs(request, request_id=request.request_id or None)
         await self._replicas.wait_applied()
         return response
 

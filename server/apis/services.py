@@ -94,6 +94,10 @@ class Services:
             prefix + "DescribeTopics": _protobuf(admin_pb2.DescribeTopicsRequest, admin.describe_topics),
             prefix + "DescribeConfigs": _protobuf(admin_pb2.DescribeConfigsRequest, admin.describe_configs),
             prefix + "DescribeCluster": _protobuf(admin_pb2.DescribeClusterRequest, admin.describe_cluster),
+            prefix + "CreatePartitions": _protobuf(admin_pb2.CreatePartitionsRequest, admin.create_partitions),
+            prefix + "IncrementalAlterConfigs": _protobuf(
+                admin_pb2.IncrementalAlterConfigsRequest, admin.incremental_alter_configs
+            ),
             prefix + "DescribeLogDirs": _protobuf(admin_pb2.DescribeLogDirsRequest, self.log_dirs.describe_log_dirs),
         }
 

@@ -98,6 +98,18 @@ def good_requests() -> dict[str, bytes]:
             resources=[admin_pb2.ConfigResource(type=2, name="orders")]
         ),
         A + "DescribeCluster": admin_pb2.DescribeClusterRequest(),
+        A + "CreatePartitions": admin_pb2.CreatePartitionsRequest(
+            topics=[admin_pb2.NewPartitions(name="orders", total_count=9)], validate_only=True, request_id=bytes(16)
+        ),
+        A + "IncrementalAlterConfigs": admin_pb2.IncrementalAlterConfigsRequest(
+            resources=[
+                admin_pb2.AlterConfigsResource(
+                    resource=admin_pb2.ConfigResource(type=2, name="orders"),
+                    changes=[admin_pb2.ConfigChange(name="retention.ms", value="5")],
+                )
+            ],
+            validate_only=True,
+        ),
         A + "DescribeLogDirs": admin_pb2.DescribeLogDirsRequest(topics=["orders"]),
         G + "FindCoordinator": group_pb2.FindCoordinatorRequest(key="readers"),
         G + "JoinGroup": group_pb2.JoinGroupRequest(

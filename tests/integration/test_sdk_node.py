@@ -27,6 +27,7 @@ from kraftlog.proto.errors import (
     BrokerNotAvailableError,
     GroupIdNotFoundError,
     InvalidConfigError,
+    InvalidPartitionsError,
     InvalidTopicError,
     KraftlogError,
     OffsetOutOfRangeError,
@@ -179,6 +180,37 @@ def test_offsets_can_be_committed_looked_up_and_found_by_time(node: Cluster, top
         consumer.seek(tp, 1_000)
         with pytest.raises(OffsetOutOfRangeError, match=r"offset 1000 is not in the log \(0 to 100\)"):
             consumer.poll(2_000)
+
+
+def test_topics_grow_and_change(node: Cluster, topic: str) -> None:
+    """More partitions, with leaders when the call returns; configs that the log obeys, one by one, and refusals."""
+    with (
+        Admin(bootstrap_servers=node.bootstrap_servers) as admin,
+        Producer(bootstrap_servers=node.bootstrap_servers) as producer,
+    ):
+        admin.create_partitions({topic: 5}, validate_only=True)
+        admin.create_partitions({topic: 5}, assignments={topic: [[1], [1]]})
+        (described,) = admin.describe_topics([topic])
+        assert [(p.partition, p.leader_id) for p in described.partitions] == [(n, 1) for n in range(5)]
+        assert producer.send(topic, b"x", partition=4).result(10).offset == 0
+        with pytest.raises(InvalidPartitionsError, match="it has 5"):
+            admin.create_partitions({topic: 5})
+        with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+            admin.create_partitions({"nowhere": 5})
+        admin.alter_configs(
+            topic, set={"retention.ms": 5_000, "max.message.bytes": 200}, append={"cleanup.policy": "compact"}
+        )
+        (described,) = admin.describe_topics([topic])
+        expected = {"retention.ms": "5000", "max.message.bytes": "200", "cleanup.policy": "delete,compact"}
+        assert described.configs == expected
+        with pytest.raises(RecordTooLargeError):
+            producer.send(topic, b"x" * 500, key=b"k", partition=4).result(10)
+        admin.alter_configs(topic, delete=["max.message.bytes", "retention.ms"], subtract={"cleanup.policy": "compact"})
+        producer.send(topic, b"x" * 500, partition=4).result(10)
+        with pytest.raises(InvalidConfigError, match=r"retention\.ms"):
+            admin.alter_configs(topic, set={"retenton.ms": 5})
+        (described,) = admin.describe_topics([topic])
+        assert described.configs == {"cleanup.policy": "delete"}
 
 
 def test_mistakes_are_one_clear_error(node: Cluster, topic: str) -> None:
