@@ -209,6 +209,12 @@ class RaftCore:
         assert remove is not None
         return self.leadership.remove_voter(remove)
 
+    def record_voters(self) -> Entry | None:
+        """Write the voter set in force to the log if no entry or snapshot has it yet. Raises NotLeaderError."""
+        if self.leadership is None:
+            raise NotLeaderError(self.leader)
+        return self.leadership.record_voters()
+
     def read_index(self, context: object) -> None:
         """Ask for the offset that a linearizable read needs; comes as a ReadResult with the same context."""
         if self.leadership is None or not self.leadership.has_committed_own_term:

@@ -192,6 +192,16 @@ class Leadership:
         for key in sorted(self.progress.keys() - known):
             self._replicate(key, is_heartbeat=True)
 
+    def record_voters(self) -> Entry | None:
+        """Write the voters to the log if only the genesis has them; None: it has them, or it is too early.
+
+        So whoever joins without a genesis learns who votes, and where (KIP-853: the first leader writes them).
+        """
+        core = self._core
+        if core.voters_offset != NO_OFFSET or not self.has_committed_own_term:
+            return None
+        return self._append_voters(core.voters)
+
     def check_may_change_voters(self) -> None:
         """One change at a time, and none before an entry of the own term is committed: else two majorities that do
         not overlap are possible (the bug in the original single-server change, raft-dev 2015)."""

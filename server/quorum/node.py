@@ -726,6 +726,7 @@ class QuorumNode:
 
     def _activate(self) -> None:
         self._active_term = self._core.term
+        self._core.record_voters()
         self._controller.activate(
             _CoreLog(self._core), now_ms=self._clock.monotonic_ms(), wall_ms=self._clock.wall_ms()
         )

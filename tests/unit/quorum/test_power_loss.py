@@ -6,8 +6,10 @@ import random
 
 import pytest
 
-from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, SnapshotFiles, format_metadata_log
-from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.kraft.endpoints import Endpoint
+from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, MetadataLog, SnapshotFiles, format_metadata_log
+from kraftlog.kraft.raft import EntryKind, ReplicaKey, Voters
+from kraftlog.kraft.records import voter_endpoints_of
 from kraftlog.kraft.snapshot import GENESIS, SnapshotId
 from kraftlog.logstore import Log, LogConfig, LogDir, format_log_dir
 from kraftlog.logstore.filesystem import atomic_write
@@ -24,10 +26,13 @@ ROUNDS = 6
 ME = ReplicaKey(1)
 
 
-def formatted() -> SimFileSystem:
+HERE = {ME: Endpoint("here", 9093)}
+
+
+def formatted(voters: Voters = frozenset({ME})) -> SimFileSystem:
     fs = SimFileSystem()
     format_metadata_log(
-        fs, "/data", voters=frozenset({ME}), endpoints={}, feature_levels={"metadata.version": 1}, timestamp_ms=0
+        fs, "/data", voters=voters, endpoints=HERE, feature_levels={"metadata.version": 1}, timestamp_ms=0
     )
     format_log_dir("/data", fs, cluster_id="test", node_id=1, directory_id="AAAAAAAAAAAAAAAAAAAAAA")
     return fs
@@ -242,6 +247,33 @@ async def test_first_leader_writes_the_feature_levels_of_the_genesis() -> None:
     epoch = await node.register_broker(1, bytes(16), "localhost", 9092)
     assert epoch > 0
     assert dict(node.image.features) == {"metadata.version": 1}
+    await node.stop()
+
+
+async def test_first_leader_writes_the_voters_of_the_genesis() -> None:
+    """Once, with their endpoints (KIP-853): also for whoever joins without a genesis of its own."""
+    fs, clock = formatted(), FakeClock()
+    for _ in range(2):
+        log_dir = open_log_dir(fs, clock)
+        node = make_node(fs, log_dir.logs[KEY], clock, 1)
+        await node.start()
+        await node.register_broker(1, bytes(16), "localhost", 9092, log_dirs=(bytes(range(16)),))
+        await node.stop()
+        log_dir.close()
+    loaded = MetadataLog(open_log(fs, clock), fs, cluster_id="test", voters=frozenset(), node_id=1).load()
+    (entry,) = (each for each in loaded.entries if each.kind is EntryKind.VOTERS)
+    assert (entry.voters, voter_endpoints_of(entry)) == ({ME}, HERE)
+
+
+async def test_node_that_was_formatted_without_voters_waits_to_be_fed() -> None:
+    """It neither votes for itself nor leads; without a genesis it would think that it is alone."""
+    fs, clock = formatted(frozenset()), FakeClock()
+    node = make_node(fs, open_log(fs, clock), clock, 1)
+    await node.start()
+    for _ in range(100):
+        node._tick()
+        await settled()
+    assert (node.voters, node.leader_id, node.term, node.log_end_offset) == (frozenset(), None, 0, 0)
     await node.stop()
 
 
