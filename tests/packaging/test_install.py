@@ -14,7 +14,7 @@ AREAS = ["kraft", "logstore", "replication", "server", "sdk", "spark_connector",
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import kraftlog
-optional = {"pyarrow", "pyspark", "pandas", "numpy", "pysyncobj", "hypothesis", "pytest"}
+optional = {"cryptography", "pyarrow", "pyspark", "pandas", "numpy", "pysyncobj", "hypothesis", "pytest"}
 for module in pkgutil.walk_packages(kraftlog.__path__, "kraftlog."):
     try:
         importlib.import_module(module.name)
