@@ -162,6 +162,24 @@ def test_hello_is_answered_with_who_leads() -> None:
     with_world(body)
 
 
+def test_news_of_the_leader_goes_to_everybody_at_once() -> None:
+    """Not only with the next sign of life: observers move to the new leader by it."""
+
+    async def body(world: World) -> None:
+        await world.serve()
+        dialled = await world.greeted()
+        await asyncio.sleep(0.7)  # in the middle between two signs of life
+        world.replica.term, world.replica.leader = 6, OTHER
+        world.peers.changed()
+        async with asyncio.timeout(0.1):
+            while (await dialled.next_of(RaftLeaderHint)) != RaftLeaderHint(
+                6, OTHER.node_id, memoryview(OTHER.directory_id), *OTHER_ADDRESS
+            ):
+                pass
+
+    with_world(body)
+
+
 @pytest.mark.parametrize(
     ("hello", "error", "text"),
     [
