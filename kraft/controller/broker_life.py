@@ -128,7 +128,8 @@ class BrokerLife:
     def _controlled_shutdown(self, broker: BrokerImage, next_offset: int) -> Result[HeartbeatReply]:
         """First lead nothing that another broker can lead; what nobody else can lead is given up with the fencing."""
         if broker.is_fenced:
-            return Result(HeartbeatReply(is_fenced=True, should_shut_down=True))
+            leads_nothing = not self._partitions.led_count(broker.node_id)  # else a fencing in several batches goes on
+            return Result(HeartbeatReply(is_fenced=True, should_shut_down=leads_nothing))
         node_id, sessions = broker.node_id, self._brokers.sessions
         moves = self._elections.leave([node_id], may_go_offline=False)
         if moves or not broker.in_controlled_shutdown:
@@ -138,7 +139,8 @@ class BrokerLife:
         others = [other.node_id for other in self._brokers.all() if not other.is_fenced and other.node_id != node_id]
         if not sessions.all_know(others, sessions.shutdown_offset(node_id, next_offset - 1, moves=False)):
             return Result(HeartbeatReply(is_fenced=False, should_shut_down=False))
-        return Result(HeartbeatReply(is_fenced=True, should_shut_down=True), self.fence([node_id]).records)
+        leads_nothing = self._elections.can_leave_at_once(node_id)
+        return Result(HeartbeatReply(is_fenced=True, should_shut_down=leads_nothing), self.fence([node_id]).records)
 
     def fence(self, node_ids: Iterable[int]) -> Result[None]:
         """All of them at once, so that no leadership moves to a broker that is about to lose it."""

@@ -84,6 +84,10 @@ class ElectionManager:
             for key, partition in self._each(keys)
         )
 
+    def can_leave_at_once(self, node_id: int) -> bool:
+        """Whether `leave` has nothing left over."""
+        return self._partitions.in_sync_count(node_id) <= MAX_ELECTIONS_PER_BATCH
+
     def lose(
         self, node_id: int, has_lost: Callable[[PartitionKey, PartitionImage], bool], *, must_be_whole: bool
     ) -> list[MetadataRecord]:

@@ -544,10 +544,8 @@ class ControllerMachine(RuleBasedStateMachine):
                 return
             broker = self.cluster.image.brokers.get(node_id)
             if response.should_shut_down and broker is not None and broker.broker_epoch == epoch:
-                usable = self.live() - {node_id}
                 for _, partition in self.partitions():
-                    heirs = {*partition.in_sync_replicas, *partition.eligible_leader_replicas} & usable
-                    assert partition.leader_id != node_id or not heirs, "told to stop while it leads"
+                    assert partition.leader_id != node_id, "told to stop while it leads"
 
         self.submit(lambda: self._heartbeat_result(node_id, epoch, offset, want_shut_down), check=check)
 

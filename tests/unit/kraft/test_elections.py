@@ -540,3 +540,20 @@ def test_broker_whose_last_disk_fails_is_fenced() -> None:
     assert report(), "the next heartbeat changes nothing"
     restart(harness, 1, epoch)
     assert not harness.image.brokers[1].is_fenced
+
+
+def test_stopping_broker_waits_for_elections_above_the_batch_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to stop while a later batch still has its partitions to move, it would leave clients without a leader."""
+    monkeypatch.setattr(elections, "MAX_ELECTIONS_PER_BATCH", 3)
+    harness, epochs = with_topic(replicas=1, partitions=5)
+    for node_id in (2, 3):
+        fence(harness, node_id)
+    replies = []
+    for _ in range(3):
+        replies.append(harness.heartbeat(1, epochs[1], want_shut_down=True))
+        leads = any(partition(harness, number).leader_id == 1 for number in range(5))
+        assert not (replies[-1].should_shut_down and leads)
+        harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
+        harness.commit()
+    assert [reply.should_shut_down for reply in replies] == [False, False, True]
+    assert [reply.is_fenced for reply in replies] == [False, True, True]
