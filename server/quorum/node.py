@@ -747,7 +747,10 @@ class QuorumNode:
 
     async def _take_snapshot(self) -> None:
         """Of what is committed by now. The image never changes, so all the work is done beside the event loop."""
-        image, voters = self.image, self._core.voters_at(self.image.offset)
+        image = self.image
+        if image.offset <= self._core.log.snapshot.last_offset:
+            return  # a received one is about to take the place of this image
+        voters = self._core.voters_at(image.offset)
         write = partial(
             self._storage.write_snapshot,
             image,

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from kraftlog.kraft.image import MetadataDelta, MetadataImage, TopicImage
-from kraftlog.kraft.raft import Message, ReplicaKey
+from kraftlog.kraft.log_adapter import SnapshotFiles
+from kraftlog.kraft.raft import Message, ReplicaKey, SnapshotRequest
+from kraftlog.kraft.snapshot import SnapshotId, encode_snapshot
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, NewTopic
 from kraftlog.proto.errors import ErrorCode, KraftlogError, NotControllerError
 from kraftlog.server.quorum import QuorumConfig, QuorumNode
@@ -250,6 +252,41 @@ def test_node_that_fell_behind_a_snapshot_catches_up(is_restarted: bool) -> None
         assert "last" in leader.image.topics
 
     with_quorum(work, snapshot_bytes=1_000)
+
+
+def test_no_snapshot_is_taken_of_what_a_received_one_replaces() -> None:
+    """The core starts again from a received snapshot at once; the image follows when that is on disk. One that is due in
+    between has no place any more."""
+
+    async def work(quorum: Quorum) -> None:
+        leader = await quorum.leader()
+        await live_broker(leader)
+        await create(leader, "t")
+        await asyncio.sleep(1)
+        behind = next(node for node in quorum.nodes.values() if node is not leader)
+        number = next(number for number, node in quorum.nodes.items() if node is behind)
+        image, core = behind.image, behind._core
+        quorum.cut = {number}
+        for n in range(5):
+            await create(leader, f"t{n}")
+        data = b"".join(encode_snapshot(leader.image, leader.voters, {}, timestamp_ms=0))
+        offset, term = leader.image.offset, leader.image.leader_epoch
+        assert core.log.last_offset < offset
+        quorum.cut = set()
+        behind.receive(
+            SnapshotRequest(
+                leader._core.key, core.key, leader.term, offset, term, leader.voters, 0, data, is_last=True, round=0
+            )
+        )
+        assert (behind.image, core.log.snapshot.last_offset) == (image, offset)
+        fs, log = quorum.disks[number]
+        await behind._take_snapshot()
+        assert SnapshotFiles(fs, log.directory).ids() in ([], [SnapshotId(offset + 1, term)])
+        await asyncio.sleep(1)
+        assert behind.image == leader.image
+        assert SnapshotFiles(fs, log.directory).ids() == [SnapshotId(offset + 1, term)]
+
+    with_quorum(work)
 
 
 def test_node_that_was_brought_up_by_a_snapshot_can_lead() -> None:
