@@ -26,6 +26,9 @@ def describe_topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
                 replicas=tuple(p.replicas),
                 in_sync_replicas=tuple(p.in_sync_replicas),
                 partition_epoch=p.partition_epoch,
+                eligible_leader_replicas=tuple(p.eligible_leader_replicas),
+                last_known_elr=tuple(p.last_known_elr),
+                recovering=p.recovering,
             )
             for p in sorted(topic.partitions, key=lambda p: p.partition)
         ),

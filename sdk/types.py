@@ -102,6 +102,12 @@ class PartitionDescription:
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     partition_epoch: int = -1
+    eligible_leader_replicas: tuple[int, ...] = ()
+    """Not in sync, but with everything that was acknowledged: they may lead (KIP-966)."""
+    last_known_elr: tuple[int, ...] = ()
+    """Were in sync or eligible before a stop that may have cost them records."""
+    recovering: bool = False
+    """Led by a replica that may lack acknowledged records, after an unclean election."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

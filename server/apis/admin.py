@@ -128,6 +128,9 @@ class AdminHandler:
                     replicas=partition.replicas,
                     in_sync_replicas=partition.in_sync_replicas,
                     partition_epoch=partition.partition_epoch,
+                    eligible_leader_replicas=partition.eligible_leader_replicas,
+                    last_known_elr=partition.last_known_elr,
+                    recovering=partition.is_recovering,
                 )
                 for partition in topic.partitions.values()
             ],
