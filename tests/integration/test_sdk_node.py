@@ -386,7 +386,7 @@ def test_a_stopped_node_bounds_every_close(tmp_path: Path) -> None:
 def test_a_forked_child_works_beside_its_parent(node: Cluster, topic: str) -> None:
     """With real gRPC: the child's clients connect anew, the parent's go on with what was under way."""
     script = """
-import os, sys
+import os, sys, traceback
 from kraftlog import Admin, Consumer, Producer, TopicPartition
 servers, topic = sys.argv[1:]
 producer = Producer(bootstrap_servers=servers, linger_ms=100)
@@ -407,6 +407,8 @@ if child == 0:
             own.assign([TopicPartition(topic, 0)])
             assert next(own).value == b"before"
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 future.result(20)
