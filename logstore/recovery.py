@@ -204,9 +204,7 @@ class _Recovery:
         self._fs = fs
         self._directory = directory
         self._recovery_point = recovery_point
-        self._trusted_gap_end = max(recovery_point, log_start_offset)
-        """A gap before a segment that begins here or lower lost nothing that readers could see: it was made on purpose and
-        recorded (`Log._jump_to`), or lies among deleted records."""
+        self._log_start_offset = log_start_offset
         self._required_end = required_end
         self._end_offset = 0
 
@@ -225,14 +223,14 @@ class _Recovery:
             segment = loaded.segments[number]
             base_offset = segment.base_offset
             if base_offset != self._end_offset:
-                is_new_start = base_offset < self._end_offset and is_zero(segment.file, 0, segment.size_bytes)
-                if is_new_start or base_offset > self._trusted_gap_end:
+                lies_in_deleted = self._end_offset < base_offset <= self._log_start_offset
+                if base_offset > self._recovery_point and not lies_in_deleted:
                     self._drop_from(number)
                     break
-                self._end_offset = base_offset
+                self._end_offset = base_offset  # made on purpose and recorded (`Log._jump_to`), or nothing to be seen
             if number > first:
                 self._pass_boundary(loaded.segments[number - 1])
-            if not self._recover(loaded.segments[number]):
+            if not self._recover(segment):
                 del loaded.segments[number + 1 :]
                 break
         last = loaded.segments[-1]
@@ -314,8 +312,8 @@ class _Recovery:
         self._loaded.needs_sync = True
 
     def _drop_from(self, number: int) -> None:
-        """Remove segments that continue something lost: nobody was told that they are safe (see the module). Or an empty
-        one that begins within what is there: the log was about to start over, and has not.
+        """Remove segments that continue something lost: nobody was told that they are safe (see the module). Or that
+        begin within what is there: the log was about to start over, and has not.
 
         For good: a segment that another crash brought back might continue what is appended from now on.
         """
