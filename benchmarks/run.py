@@ -261,6 +261,7 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     runs = 1 if options.quick else options.runs
+    load = os.getloadavg()[0]
     lines = ["# kraftlog beside Apache Kafka", "", *machine(), ""]
     lines += ["| records/s, median | kraftlog | Kafka | ratio |", "|---|---|---|---|"]
     print("\n".join(lines), flush=True)
@@ -287,6 +288,11 @@ def main() -> None:
     emit(
         f"Start of a new node to the first acknowledged record: kraftlog {cold:.2f} s, with an existing log "
         f"{warm:.2f} s; Kafka, formatted, until it says that it has started: {kafka_start:.1f} s."
+    )
+    emit("")
+    emit(
+        f"How it was measured: `make bench`, {runs} run{'s' if runs > 1 else ''} of each case after a warm-up, kraftlog and "
+        f"Kafka in turn; load of the machine at the start {load:.1f}."
     )
     for heading, program in OWN_TABLES.items():
         emit(f"\n## {heading}\n")
