@@ -137,16 +137,20 @@ class DeleteRecordsResult(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., low_watermark: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
-    __slots__ = ("names",)
+    __slots__ = ("allow_stale", "names")
+    ALLOW_STALE_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    allow_stale: bool
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, allow_stale: bool = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeTopicsResponse(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("stale", "topics")
+    STALE_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    stale: bool
     topics: _containers.RepeatedCompositeFieldContainer[TopicDescription]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ...) -> None: ...
+    def __init__(self, stale: bool = ..., topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
     __slots__ = ("name", "topic_id", "error_code", "error_message", "internal", "partitions", "configs")
@@ -196,10 +200,12 @@ class PartitionDescription(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync_replicas: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., recovering: bool = ...) -> None: ...
 
 class DescribeConfigsRequest(_message.Message):
-    __slots__ = ("resources",)
+    __slots__ = ("allow_stale", "resources")
+    ALLOW_STALE_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    allow_stale: bool
     resources: _containers.RepeatedCompositeFieldContainer[ConfigResource]
-    def __init__(self, resources: _Optional[_Iterable[_Union[ConfigResource, _Mapping]]] = ...) -> None: ...
+    def __init__(self, allow_stale: bool = ..., resources: _Optional[_Iterable[_Union[ConfigResource, _Mapping]]] = ...) -> None: ...
 
 class ConfigResource(_message.Message):
     __slots__ = ("type", "name")
@@ -210,10 +216,12 @@ class ConfigResource(_message.Message):
     def __init__(self, type: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class DescribeConfigsResponse(_message.Message):
-    __slots__ = ("resources",)
+    __slots__ = ("stale", "resources")
+    STALE_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    stale: bool
     resources: _containers.RepeatedCompositeFieldContainer[ConfigResourceDescription]
-    def __init__(self, resources: _Optional[_Iterable[_Union[ConfigResourceDescription, _Mapping]]] = ...) -> None: ...
+    def __init__(self, stale: bool = ..., resources: _Optional[_Iterable[_Union[ConfigResourceDescription, _Mapping]]] = ...) -> None: ...
 
 class ConfigResourceDescription(_message.Message):
     __slots__ = ("error_code", "error_message", "resource", "entries")
@@ -240,11 +248,13 @@ class ConfigEntry(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ..., documentation: _Optional[str] = ...) -> None: ...
 
 class DescribeClusterRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("allow_stale",)
+    ALLOW_STALE_FIELD_NUMBER: _ClassVar[int]
+    allow_stale: bool
+    def __init__(self, allow_stale: bool = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "controller_id", "nodes", "metadata_log_end_offset", "metadata_high_watermark", "metadata_leader_epoch", "version")
+    __slots__ = ("cluster_id", "controller_id", "nodes", "metadata_log_end_offset", "metadata_high_watermark", "metadata_leader_epoch", "version", "stale")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +262,7 @@ class DescribeClusterResponse(_message.Message):
     METADATA_HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     METADATA_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_id: int
     nodes: _containers.RepeatedCompositeFieldContainer[ClusterNode]
@@ -259,7 +270,8 @@ class DescribeClusterResponse(_message.Message):
     metadata_high_watermark: int
     metadata_leader_epoch: int
     version: str
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[ClusterNode, _Mapping]]] = ..., metadata_log_end_offset: _Optional[int] = ..., metadata_high_watermark: _Optional[int] = ..., metadata_leader_epoch: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    stale: bool
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[ClusterNode, _Mapping]]] = ..., metadata_log_end_offset: _Optional[int] = ..., metadata_high_watermark: _Optional[int] = ..., metadata_leader_epoch: _Optional[int] = ..., version: _Optional[str] = ..., stale: bool = ...) -> None: ...
 
 class ClusterNode(_message.Message):
     __slots__ = ("node_id", "host", "port", "rack", "fenced", "broker_epoch", "roles")
@@ -520,3 +532,101 @@ class FeatureUpdateResult(_message.Message):
     error_code: int
     error_message: str
     def __init__(self, name: _Optional[str] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
+class UnregisterBrokerRequest(_message.Message):
+    __slots__ = ("node_id", "request_id")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    request_id: bytes
+    def __init__(self, node_id: _Optional[int] = ..., request_id: _Optional[bytes] = ...) -> None: ...
+
+class UnregisterBrokerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeQuorumRequest(_message.Message):
+    __slots__ = ("allow_stale",)
+    ALLOW_STALE_FIELD_NUMBER: _ClassVar[int]
+    allow_stale: bool
+    def __init__(self, allow_stale: bool = ...) -> None: ...
+
+class DescribeQuorumResponse(_message.Message):
+    __slots__ = ("leader_id", "leader_epoch", "high_watermark", "voters", "observers", "stale", "described_by")
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVERS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBED_BY_FIELD_NUMBER: _ClassVar[int]
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: _containers.RepeatedCompositeFieldContainer[QuorumReplica]
+    observers: _containers.RepeatedCompositeFieldContainer[QuorumReplica]
+    stale: bool
+    described_by: int
+    def __init__(self, leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[_Iterable[_Union[QuorumReplica, _Mapping]]] = ..., observers: _Optional[_Iterable[_Union[QuorumReplica, _Mapping]]] = ..., stale: bool = ..., described_by: _Optional[int] = ...) -> None: ...
+
+class QuorumReplica(_message.Message):
+    __slots__ = ("node_id", "directory_id", "host", "port", "log_end_offset", "lag", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    LAST_FETCH_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_CAUGHT_UP_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    directory_id: bytes
+    host: str
+    port: int
+    log_end_offset: int
+    lag: int
+    last_fetch_timestamp_ms: int
+    last_caught_up_timestamp_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_fetch_timestamp_ms: _Optional[int] = ..., last_caught_up_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class AddVoterRequest(_message.Message):
+    __slots__ = ("node_id", "directory_id", "host", "port")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    directory_id: bytes
+    host: str
+    port: int
+    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class AddVoterResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RemoveVoterRequest(_message.Message):
+    __slots__ = ("node_id", "directory_id")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    directory_id: bytes
+    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
+
+class RemoveVoterResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TransferLeadershipRequest(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    def __init__(self, node_id: _Optional[int] = ...) -> None: ...
+
+class TransferLeadershipResponse(_message.Message):
+    __slots__ = ("leader_id", "leader_epoch")
+    LEADER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    leader_id: int
+    leader_epoch: int
+    def __init__(self, leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...

@@ -81,6 +81,41 @@ class AdminStub(object):
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
                 response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsResponse.FromString,
                 _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/kraftlog.v1.Admin/ElectLeaders',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.UpdateFeatures = channel.unary_unary(
+                '/kraftlog.v1.Admin/UpdateFeatures',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesResponse.FromString,
+                _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/kraftlog.v1.Admin/UnregisterBroker',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.UnregisterBrokerResponse.FromString,
+                _registered_method=True)
+        self.DescribeQuorum = channel.unary_unary(
+                '/kraftlog.v1.Admin/DescribeQuorum',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeQuorumResponse.FromString,
+                _registered_method=True)
+        self.AddVoter = channel.unary_unary(
+                '/kraftlog.v1.Admin/AddVoter',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.AddVoterRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.AddVoterResponse.FromString,
+                _registered_method=True)
+        self.RemoveVoter = channel.unary_unary(
+                '/kraftlog.v1.Admin/RemoveVoter',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.RemoveVoterRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.RemoveVoterResponse.FromString,
+                _registered_method=True)
+        self.TransferLeadership = channel.unary_unary(
+                '/kraftlog.v1.Admin/TransferLeadership',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.TransferLeadershipRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.TransferLeadershipResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -142,6 +177,48 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ElectLeaders(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeQuorum(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddVoter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveVoter(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TransferLeadership(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -189,6 +266,41 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeLogDirs,
                     request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.FromString,
                     response_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFeatures,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesResponse.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.UnregisterBrokerRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.UnregisterBrokerResponse.SerializeToString,
+            ),
+            'DescribeQuorum': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeQuorum,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.DescribeQuorumRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.DescribeQuorumResponse.SerializeToString,
+            ),
+            'AddVoter': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddVoter,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.AddVoterRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.AddVoterResponse.SerializeToString,
+            ),
+            'RemoveVoter': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveVoter,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.RemoveVoterRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.RemoveVoterResponse.SerializeToString,
+            ),
+            'TransferLeadership': grpc.unary_unary_rpc_method_handler(
+                    servicer.TransferLeadership,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.TransferLeadershipRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.TransferLeadershipResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -436,6 +548,195 @@ class Admin(object):
             '/kraftlog.v1.Admin/DescribeLogDirs',
             kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsRequest.SerializeToString,
             kraftlog_dot_proto_dot_admin__pb2.DescribeLogDirsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/ElectLeaders',
+            kraftlog_dot_proto_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/UpdateFeatures',
+            kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/UnregisterBroker',
+            kraftlog_dot_proto_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.UnregisterBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeQuorum(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/DescribeQuorum',
+            kraftlog_dot_proto_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.DescribeQuorumResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddVoter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/AddVoter',
+            kraftlog_dot_proto_dot_admin__pb2.AddVoterRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.AddVoterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveVoter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/RemoveVoter',
+            kraftlog_dot_proto_dot_admin__pb2.RemoveVoterRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.RemoveVoterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransferLeadership(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/TransferLeadership',
+            kraftlog_dot_proto_dot_admin__pb2.TransferLeadershipRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.TransferLeadershipResponse.FromString,
             options,
             channel_credentials,
             insecure,

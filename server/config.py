@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.logstore.config import validate_topic_configs
 from kraftlog.logstore.open_segments import DEFAULT_MAX_OPEN_FILES
 from kraftlog.proto.config import check_range, parse_bool, parse_int, reject_unknown
@@ -106,6 +107,23 @@ def _one_of(*allowed: str) -> Callable[[str, str], str]:
     return parse
 
 
+def _endpoints(key: str, text: str) -> tuple[Endpoint, ...]:
+    """`host:port`, comma-separated."""
+    try:
+        return tuple(dict.fromkeys(Endpoint.parse(part) for part in _names(key, text)))
+    except ValueError as error:
+        raise InvalidConfigError(f"config {key}: {error}") from None
+
+
+def _no_static_voters(key: str, text: str) -> str:
+    if text.strip():
+        raise InvalidConfigError(
+            f"config {key} is not supported: name some controllers in controller.quorum.bootstrap.servers, and the first "
+            "voters once, with kraftctl storage format --initial-controllers"
+        )
+    return ""
+
+
 def _pem_type(key: str, text: str) -> str:
     """Only PEM: what gRPC takes."""
     if text.strip().upper() != "PEM":
@@ -200,11 +218,14 @@ class NodeConfig:
     log_dirs: tuple[str, ...] = _setting("log.dirs", ("/tmp/kraftlog-logs",), _names)
     """The formatted directory that holds the logs. Exactly one."""
 
-    controller_quorum_voters: str = _setting("controller.quorum.voters", "", _text)
-    """`id@host:port` of each voter, comma-separated; empty: this node alone."""
+    controller_quorum_voters: str = _setting("controller.quorum.voters", "", _no_static_voters)
+    """Must stay empty: the voters are in the metadata log (KIP-853). `kraftctl storage format` says who the first ones are."""
 
-    controller_quorum_bootstrap_servers: str = _setting("controller.quorum.bootstrap.servers", "", _text)
-    """`host:port` of controllers from which a node learns the voters; empty: none."""
+    controller_quorum_bootstrap_servers: tuple[Endpoint, ...] = _setting(
+        "controller.quorum.bootstrap.servers", (), _endpoints
+    )
+    """`host:port` of some controllers, comma-separated, from which a node learns who leads and who votes. Empty: what the
+    voters' records say; a node that is the only voter of its cluster needs none."""
 
     rack: str = _setting("broker.rack", "", _text)
     """Where the broker stands, for placement and for reads from the nearest replica; empty: unknown."""
@@ -213,7 +234,7 @@ class NodeConfig:
     """Partitions of a topic that is created without a number."""
 
     default_replication_factor: int = _setting("default.replication.factor", -1, _integer(-1, 32767))
-    """Replicas of a topic that is created without a number; -1: min(3, brokers)."""
+    """Replicas of a topic that is created without a number; -1: one, which is all that this version keeps."""
 
     auto_create_topics_enable: bool = _setting("auto.create.topics.enable", False, parse_bool)
     """Whether a producer's first use of an unknown topic creates it (and a consumer's with
@@ -223,7 +244,7 @@ class NodeConfig:
     """Partitions of `__consumer_offsets`; must not change once it exists."""
 
     offsets_topic_replication_factor: int = _setting("offsets.topic.replication.factor", -1, _integer(-1, 32767))
-    """Replicas of `__consumer_offsets`; -1: min(3, brokers)."""
+    """Replicas of `__consumer_offsets`; -1: one, which is all that this version keeps."""
 
     offsets_topic_segment_bytes: int = _setting("offsets.topic.segment.bytes", 104_857_600, _integer(14))
     """Segment size of `__consumer_offsets`; small, because compaction works on closed segments."""
@@ -280,8 +301,16 @@ class NodeConfig:
     )
     """Time after the last snapshot at which the next one is taken, if there is anything new; 0: never."""
 
-    controller_quorum_election_timeout_ms: int = _setting("controller.quorum.election.timeout.ms", 1_000, _integer(1))
-    """A voter that hears no leader for this long (plus jitter) stands for election."""
+    controller_quorum_election_timeout_ms: int = _setting("controller.quorum.election.timeout.ms", 1_000, _integer(10))
+    """A voter that hears no leader for this long (plus jitter) stands for election; a leader that hears no majority for
+    this long steps down."""
+
+    controller_quorum_fetch_timeout_ms: int = _setting("controller.quorum.fetch.timeout.ms", 2_000, _integer(1))
+    """A node without a vote that hears no leader for this long looks for another; a connection that is silent for this long
+    is given up."""
+
+    controller_quorum_request_timeout_ms: int = _setting("controller.quorum.request.timeout.ms", 2_000, _integer(1))
+    """How long a broker waits for the controller's answer, and a read for the leader's confirmation."""
 
     fetch_max_bytes: int = _setting("fetch.max.bytes", 4 << 20, _integer(1024))
     """Largest fetch message, unless a single batch is larger. A client that asks for more gets several messages, so
@@ -358,6 +387,7 @@ class NodeConfig:
                 f"config process.roles={','.join(self.process_roles)!r}: use broker, controller or broker,controller"
             )
         self._check_listeners()
+        self._check_quorum()
         if len(self.log_dirs) != 1:
             raise InvalidConfigError(f"config log.dirs names {len(self.log_dirs)} directories: name one")
         if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
@@ -375,7 +405,19 @@ class NodeConfig:
             ("offsets.topic.replication.factor", self.offsets_topic_replication_factor),
         ):
             if factor == 0:
-                raise InvalidConfigError(f"config {key}=0: use 1 or more, or -1 for min(3, brokers)")
+                raise InvalidConfigError(f"config {key}=0: use 1, or -1 for the default")
+
+    def _check_quorum(self) -> None:
+        if not self.is_controller and not self.controller_quorum_bootstrap_servers:
+            raise InvalidConfigError(
+                "config controller.quorum.bootstrap.servers is empty: a node with process.roles=broker has to be told where "
+                "a controller is"
+            )
+        if 2 * self.controller_quorum_fetch_timeout_ms <= self.controller_quorum_election_timeout_ms:
+            raise InvalidConfigError(
+                f"config controller.quorum.fetch.timeout.ms={self.controller_quorum_fetch_timeout_ms} must be above half of "
+                f"controller.quorum.election.timeout.ms={self.controller_quorum_election_timeout_ms}"
+            )
 
     def _check_listeners(self) -> None:
         plan = self.listener_plan
@@ -410,9 +452,18 @@ class NodeConfig:
             protocol_map=self.listener_security_protocol_map,
             controller_names=self.controller_listener_names,
             inter_broker_name=self.inter_broker_listener_name,
-            is_broker="broker" in self.process_roles,
-            is_controller="controller" in self.process_roles,
+            is_broker=self.is_broker,
+            is_controller=self.is_controller,
         )
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the node may vote in the metadata quorum, and serves other nodes that ask the controller."""
+        return "controller" in self.process_roles
 
     @property
     def cleaner_limits(self) -> CleanerLimits:

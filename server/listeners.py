@@ -178,6 +178,11 @@ class ListenerPlan:
         )
 
     @property
+    def main(self) -> Listener:
+        """The one that says where the node is: for brokers if it is one, else for controllers."""
+        return self.inter_broker if self.is_broker else self.controller_listeners[0]
+
+    @property
     def controller_name(self) -> str:
         """Name of the listener through which controllers are dialled, also by a node that has none of its own."""
         return self.controller_names[0] if self.controller_names else self.inter_broker.name

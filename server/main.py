@@ -77,13 +77,32 @@ async def _run(config: NodeConfig) -> int:
     stopping = asyncio.Event()
     _install_signal_handlers(stopping)
     try:
-        await node.start()
+        if not await _start(node, stopping):
+            logger.info("node %d stops before it has started", config.node_id)
+            return 0
         gc.freeze()  # what exists by now lives as long as the process: keep it out of every collection
         print(f"kraftlog node {config.node_id} ready on {node.address}", flush=True)
         return await _serve(node, stopping)
     finally:
         await node.stop()
         executor.close()
+
+
+async def _start(node: Node, stopping: asyncio.Event) -> bool:
+    """Start the node; false if a signal came first, since a node may wait for the others of its cluster for long."""
+    loop = asyncio.get_running_loop()
+    signalled = loop.create_task(stopping.wait())
+    started = loop.create_task(node.start())
+    try:
+        await asyncio.wait((signalled, started), return_when=asyncio.FIRST_COMPLETED)
+        if not started.done():
+            return False
+        started.result()
+        return True
+    finally:
+        for task in (signalled, started):
+            task.cancel()
+        await asyncio.wait((signalled, started))
 
 
 async def _serve(node: Node, stopping: asyncio.Event) -> int:

@@ -1,51 +1,44 @@
-"""A node: log directory, metadata quorum, partitions, coordinators and listener, put together.
+"""A node: log directory, metadata quorum, listeners and, by `process.roles`, a broker and a controller, put together.
 
-Start: lock and recover the log directory, lead the quorum, open the listener, register as broker (with the port that
-is bound by then), serve. Stop: refuse new requests, answer those that wait, hand over leadership, flush, leave the
-clean-shutdown marker. Everything that touches the world comes in as a seam.
+Start: lock and recover the log directory, open the listeners, join the quorum, wait for its leader; then the broker takes
+the metadata, registers and serves. A node waits for a leader as long as it takes: the other nodes of a new cluster may
+start later. Stop: refuse new requests, answer those that wait, leave the cluster, hand over the quorum's leadership,
+flush, leave the clean-shutdown marker. Everything that touches the world comes in as a seam.
 """
 
 import asyncio
-import hashlib
 import logging
+import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from kraftlog.kraft.controller import ControllerConfig
-from kraftlog.kraft.image import BrokerEndpoint
+from kraftlog.kraft.endpoints import AddressBook, Endpoint
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, METADATA_TOPIC_ID
+from kraftlog.kraft.raft import RaftConfig, ReplicaKey
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, layout, validate_topic_configs
 from kraftlog.logstore.checkpoints import read_properties
 from kraftlog.logstore.observer import SILENT, LogObserver
-from kraftlog.proto.errors import KraftlogError, StorageError
-from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC
+from kraftlog.proto.errors import NotControllerError, StorageError
+from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
 from kraftlog.proto.seams import BlockingExecutor, Clock, Handlers, Network, Random
-from kraftlog.proto.uuids import uuid_from_text
 from kraftlog.replication.partition import Partition, TopicPartition
-from kraftlog.replication.replica_manager import ReplicaManager
-from kraftlog.replication.retention import Retention
-from kraftlog.server.apis.admin import AdminHandler
-from kraftlog.server.apis.delete_records import DeleteRecordsHandler
-from kraftlog.server.apis.fetch import FetchHandler
-from kraftlog.server.apis.groups import FindCoordinatorHandler
-from kraftlog.server.apis.lifecycle import Lifecycle
-from kraftlog.server.apis.log_dirs import LogDirsHandler
-from kraftlog.server.apis.metadata import MetadataHandler
-from kraftlog.server.apis.offsets import ListOffsetsHandler
-from kraftlog.server.apis.produce import ProduceHandler
-from kraftlog.server.apis.producer_ids import ProducerIdHandler
-from kraftlog.server.apis.services import Services
+from kraftlog.server.broker import Broker
 from kraftlog.server.config import NodeConfig
-from kraftlog.server.coordinator import GroupConfig, GroupCoordinator
-from kraftlog.server.coordinator_log import ReplicaCoordinatorLog
+from kraftlog.server.controller import ControllerClient, ControllerService
+from kraftlog.server.directory_id import directory_id_bytes
 from kraftlog.server.listening import Listening
 from kraftlog.server.loading import LoadingProgress
-from kraftlog.server.quorum import QuorumConfig, QuorumNode, SnapshotConfig
-from kraftlog.server.registration import BrokerRegistration
+from kraftlog.server.quorum import Peers, PeersConfig, QuorumConfig, QuorumNode, SnapshotConfig
 
 logger = logging.getLogger("kraftlog.server")
 
-_ID_BYTES = 16
+ELECTION_TICKS = 10
+"""Ticks of the Raft core in `controller.quorum.election.timeout.ms`."""
+STOP_GRACE_MS = 1_000.0
+"""For streams and calls that end by themselves when the node does."""
+MAX_REPLICATION_FACTOR = 1
+"""Brokers do not copy partitions to each other yet: more replicas would promise what nobody keeps."""
 
 
 class Node:
@@ -69,67 +62,64 @@ class Node:
         self._fs = fs
         self._executor = executor
         self._log_observer = log_observer
-        self._lifecycle = Lifecycle(config.node_id)
         self._log_dir: LogDir | None = None
+        self._peers: Peers | None = None
         self._quorum: QuorumNode | None = None
-        self._replicas: ReplicaManager | None = None
-        self._groups: GroupCoordinator | None = None
+        self._controller: ControllerClient | None = None
+        self._broker: Broker | None = None
         self._listening = Listening(config, network)
-        self._registration: BrokerRegistration | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watch: asyncio.Task[None] | None = None
         self._failed = asyncio.Event()
         self._failure: Exception | None = None
         self._is_stopped = False
         self.address = ""
-        """`host:port` that other brokers, and clients of the same listener, are told; empty before `start`."""
+        """`host:port` that other nodes, and clients of the same listener, are told; empty before `start`."""
 
     async def start(self) -> None:
         """Return when the node serves. Raises what stands in the way; call `stop` then as well."""
-        config = self.config
         await self._listening.prepare(self._executor)
         log_dir = self._log_dir = await self._executor.run(self._open_log_dir)
         now_ms = self._clock.wall_ms()
-        quorum = self._quorum = self._make_quorum(
-            log_dir, await self._executor.run(lambda: _metadata_log(log_dir, now_ms))
-        )
-        await quorum.start()
-        replicas = self._replicas = ReplicaManager(
-            node_id=config.node_id,
-            log_dir=log_dir,
+        log = await self._executor.run(lambda: _metadata_log(log_dir, now_ms))
+        peers = self._peers = self._make_peers(log_dir)
+        quorum = self._quorum = self._make_quorum(log_dir, log, peers)
+        controller = self._controller = ControllerClient(
+            quorum,
+            self._listening.network(self._listening.plan.controller_name),
             clock=self._clock,
-            executor=self._executor,
             random=self._random,
-            topic_defaults=config.topic_defaults,
-            high_watermarks=await self._executor.run(log_dir.high_watermarks),
-            on_leadership=self._on_leadership,
-            on_storage_failure=self._fail,
-            cleaner_limits=config.cleaner_limits,
+            request_timeout_ms=self.config.controller_quorum_request_timeout_ms,
         )
-        self._groups = self._make_groups(quorum, replicas)
-        services = self._make_services(log_dir, quorum, replicas, self._groups)
-        await self._listening.open(broker=services.handlers(), controller=Handlers())
-        self.address = self._listening.endpoint(self._listening.plan.inter_broker.name).address
-        await self._groups.start()
-        quorum.add_publisher(replicas)
-        await replicas.wait_applied()
-        quorum.add_publisher(self._groups)  # when all that is old is known: it acts on deletions
-        self._registration = self._make_registration(log_dir, quorum)
-        await self._registration.start()
-        await replicas.wait_applied()
-        high_watermarks = HighWatermarkCheckpoint(log_dir, replicas)
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._watch_quorum(quorum)),
-            loop.create_task(self._repeat(config.replica_high_watermark_checkpoint_interval_ms, high_watermarks.write)),
-            loop.create_task(self._retain(replicas.retention)),
-            loop.create_task(self._expire_producers(replicas.retention)),
-            *(
-                loop.create_task(replicas.cleaner.run(config.log_cleaner_backoff_ms))
-                for _ in range(config.log_cleaner_threads if config.log_cleaner_enable else 0)
-            ),
-            loop.create_task(self._repeat(config.log_flush_offset_checkpoint_interval_ms, log_dir.checkpoint)),
-        ]
-        self._lifecycle.begin_serving()
+        broker = self._broker = await self._make_broker(log_dir, quorum, controller) if self.config.is_broker else None
+        await self._listening.open(
+            broker=Handlers() if broker is None else broker.handlers(),
+            controller=_all_of(peers.handlers(), ControllerService(quorum).handlers()),
+        )
+        plan = self._listening.plan
+        self.address = self._listening.endpoint(plan.main.name).address
+        if self.config.is_controller:
+            told = self._listening.endpoint(plan.controller_listeners[0].name)
+            peers.advertise(Endpoint(told.host, told.port))
+        await quorum.start()
+        self._watch = asyncio.get_running_loop().create_task(self._watch_quorum(quorum))
+        await self._wait_for_leader(quorum)
+        if broker is not None:
+            endpoints = {each.name: self._listening.endpoint(each.name) for each in plan.broker_listeners}
+            await broker.start(endpoints, plan.inter_broker.name)
+
+    async def _wait_for_leader(self, quorum: QuorumNode) -> None:
+        """Until this node has all metadata that were committed before. Raises what the quorum fails with."""
+        is_told = False
+        while True:
+            try:
+                return await quorum.read_barrier()
+            except NotControllerError as error:
+                if quorum.is_stopped:
+                    failure = await quorum.wait_failed()
+                    raise error if failure is None else failure from None
+                if not is_told:
+                    logger.info("node %d waits for the metadata quorum: %s", self.config.node_id, error)
+                    is_told = True
 
     async def wait_failed(self) -> Exception:
         """Return why the node cannot go on, once it cannot: a failed disk, a failed quorum."""
@@ -140,7 +130,7 @@ class Node:
     @property
     def waiting_requests(self) -> int:
         """Requests and streams that wait for an event; 0 on an idle node."""
-        return 0 if self._replicas is None else self._replicas.waiting
+        return 0 if self._broker is None else self._broker.replicas.waiting
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -150,33 +140,26 @@ class Node:
     @property
     def partitions(self) -> Mapping[TopicPartition, Partition]:
         """The replicas of this broker, for tests and tools that look on; empty before `start` has loaded them."""
-        return {} if self._replicas is None else self._replicas.partitions
+        return {} if self._broker is None else self._broker.replicas.partitions
 
     async def stop(self) -> None:
         """Stop in order. May be repeated, and called after a failed start."""
         if self._is_stopped:
             return
         self._is_stopped = True
-        self._lifecycle.begin_stopping()
-        if self._groups is not None:
-            await self._groups.stop()
-        await self._listening.stop(self.config.shutdown_grace_ms)
-        if self._registration is not None:
+        broker = self._broker
+        if broker is not None:
+            await broker.drain()
             if self._failure is None:
-                await self._registration.leave(self.config.shutdown_grace_ms)
-            await self._registration.stop()
-        if self._replicas is not None:
-            await (
-                self._replicas.cleaner.stop()
-            )  # it ends between two steps; nothing else may be in the middle of a file
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        if self._replicas is not None:
-            await self._replicas.stop()
+                await broker.leave()
+            await broker.stop()
         if self._quorum is not None:
             await self._quorum.stop()
+        if self._watch is not None:
+            await asyncio.wait([self._watch])
+        if self._controller is not None:
+            await self._controller.close()
+        await self._listening.stop(STOP_GRACE_MS)  # whoever had to be answered was
         if self._log_dir is not None:
             await self._close_log_dir(self._log_dir, clean=self._failure is None)
 
@@ -198,18 +181,40 @@ class Node:
             observer=self._log_observer,
         )
 
-    def _make_quorum(self, log_dir: LogDir, log: Log) -> QuorumNode:
+    def _make_peers(self, log_dir: LogDir) -> Peers:
         config = self.config
-        factor = config.default_replication_factor
+        silence_ms = config.controller_quorum_fetch_timeout_ms
+        return Peers(
+            cluster_id=log_dir.cluster_id,
+            key=ReplicaKey(config.node_id, directory_id_bytes(log_dir.directory_id)),
+            connector=self._listening.network(self._listening.plan.controller_name),
+            clock=self._clock,
+            random=self._random,
+            addresses=AddressBook(config.controller_quorum_bootstrap_servers),
+            config=PeersConfig(silence_timeout_ms=silence_ms, keep_alive_ms=silence_ms / 4),
+        )
+
+    def _make_quorum(self, log_dir: LogDir, log: Log, peers: Peers) -> QuorumNode:
+        config = self.config
         defaults = LogConfig.from_configs(config.topic_defaults)
+        tick_ms = config.controller_quorum_election_timeout_ms // ELECTION_TICKS
+        factor = config.default_replication_factor
         return QuorumNode(
             config=QuorumConfig(
                 node_id=config.node_id,
                 cluster_id=log_dir.cluster_id,
-                directory_id=_directory_id(log_dir),
+                directory_id=peers.key.directory_id,
+                needs_genesis=not config.is_controller or bool(config.controller_quorum_bootstrap_servers),
+                tick_ms=tick_ms,
+                read_timeout_ms=config.controller_quorum_request_timeout_ms,
+                raft=RaftConfig(
+                    election_ticks=ELECTION_TICKS,
+                    fetch_ticks=math.ceil(config.controller_quorum_fetch_timeout_ms / tick_ms),
+                ),
                 controller=ControllerConfig(
                     num_partitions=config.num_partitions,
-                    default_replication_factor=None if factor < 0 else factor,
+                    default_replication_factor=MAX_REPLICATION_FACTOR if factor < 0 else factor,
+                    max_replication_factor=MAX_REPLICATION_FACTOR,
                     broker_session_timeout_ms=config.broker_session_timeout_ms,
                     min_insync_replicas=defaults.min_insync_replicas,
                     unclean_leader_election_enable=defaults.unclean_leader_election_enable,
@@ -229,110 +234,23 @@ class Node:
             random=self._random,
             executor=self._executor,
             validate_topic_configs=validate_topic_configs,
+            peers=peers,
         )
 
-    def _make_groups(self, quorum: QuorumNode, replicas: ReplicaManager) -> GroupCoordinator:
-        config = self.config
-        topic = quorum.image.topics.get(CONSUMER_OFFSETS_TOPIC)
-        return GroupCoordinator(
-            config=GroupConfig(
-                group_min_session_timeout_ms=config.group_min_session_timeout_ms,
-                group_max_session_timeout_ms=config.group_max_session_timeout_ms,
-                group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-                group_max_size=config.group_max_size,
-                offset_metadata_max_bytes=config.offset_metadata_max_bytes,
-                offsets_retention_minutes=config.offsets_retention_minutes,
-                offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-            ),
-            log=ReplicaCoordinatorLog(replicas),
+    async def _make_broker(self, log_dir: LogDir, quorum: QuorumNode, controller: ControllerClient) -> Broker:
+        return Broker(
+            self.config,
             clock=self._clock,
             random=self._random,
-            node_id=config.node_id,
-            partition_count=config.offsets_topic_num_partitions if topic is None else len(topic.partitions),
-            partition_exists=lambda name, number: replicas.image.partition(name, number) is not None,
+            executor=self._executor,
+            log_dir=log_dir,
+            high_watermarks=await self._executor.run(log_dir.high_watermarks),
+            quorum=quorum,
+            controller=controller,
+            on_failed=self._fail,
         )
-
-    def _make_services(
-        self, log_dir: LogDir, quorum: QuorumNode, replicas: ReplicaManager, groups: GroupCoordinator
-    ) -> Services:
-        config = self.config
-        lifecycle = self._lifecycle
-        admin = AdminHandler(
-            replicas,
-            quorum,
-            cluster_id=log_dir.cluster_id,
-            topic_defaults=config.topic_defaults,
-            broker_configs=config.described(),
-        )
-        return Services(
-            lifecycle=lifecycle,
-            produce=ProduceHandler(replicas, self._executor, lifecycle),
-            fetch=FetchHandler(
-                replicas, self._clock, self._executor, lifecycle, max_message_bytes=config.fetch_max_bytes
-            ),
-            offsets=ListOffsetsHandler(replicas),
-            metadata=MetadataHandler(
-                replicas,
-                quorum,
-                cluster_id=log_dir.cluster_id,
-                create_topic=admin.create_topic if config.auto_create_topics_enable else None,
-            ),
-            producer_ids=ProducerIdHandler(self._allocate_producer_ids),
-            admin=admin,
-            delete_records=DeleteRecordsHandler(replicas),
-            log_dirs=LogDirsHandler(log_dir, replicas, self._executor),
-            coordinators=FindCoordinatorHandler(replicas, self._offsets_topic_creator(admin)),
-            groups=groups,
-        )
-
-    def _offsets_topic_creator(self, admin: AdminHandler) -> Callable[[], Awaitable[None]]:
-        config = self.config
-
-        async def create() -> None:
-            await admin.create_topic(
-                CONSUMER_OFFSETS_TOPIC,
-                num_partitions=config.offsets_topic_num_partitions,
-                replication_factor=config.offsets_topic_replication_factor,
-                configs={
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "flush.policy": "ack",
-                    "segment.bytes": str(config.offsets_topic_segment_bytes),
-                },
-            )
-
-        return create
-
-    def _make_registration(self, log_dir: LogDir, quorum: QuorumNode) -> BrokerRegistration:
-        listening = self._listening
-        endpoint = listening.endpoint(listening.plan.inter_broker.name)
-        told = [listening.endpoint(listener.name) for listener in listening.plan.broker_listeners]
-        return BrokerRegistration(
-            quorum,
-            self._clock,
-            node_id=self.config.node_id,
-            incarnation_id=self._random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big"),
-            host=endpoint.host,
-            port=endpoint.port,
-            rack=self.config.rack,
-            log_dirs=(_directory_id(log_dir),),
-            endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port) for each in told),
-            heartbeat_interval_ms=self.config.broker_heartbeat_interval_ms,
-        )
-
-    async def _allocate_producer_ids(self) -> tuple[int, int]:
-        assert self._quorum is not None, "serving begins after it started"
-        assert self._registration is not None, "serving begins after it started"
-        return await self._quorum.allocate_producer_ids(self.config.node_id, self._registration.broker_epoch)
 
     # while it runs
-
-    def _on_leadership(self, partition: Partition) -> None:
-        if partition.topic == CONSUMER_OFFSETS_TOPIC and self._groups is not None:
-            if partition.is_leader:
-                self._groups.on_elected(partition.partition, partition.leader_epoch)
-            else:
-                self._groups.on_resigned(partition.partition)
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
@@ -345,55 +263,15 @@ class Node:
             logger.critical("the metadata quorum failed", exc_info=error)
             self._fail(error if isinstance(error, Exception) else StorageError(str(error)))
 
-    async def _repeat(self, interval_ms: int, work: Callable[[], None]) -> None:
-        """Write a checkpoint from time to time. Losing the last one costs nothing but time at the next start."""
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            try:
-                await self._executor.run(work)
-            except KraftlogError as error:
-                logger.warning("a checkpoint was not written: %s", error)
-
-    async def _retain(self, retention: Retention) -> None:
-        """Delete old segments from time to time."""
-        while True:
-            await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
-            try:
-                await retention.run()
-            except KraftlogError as error:
-                logger.warning("old segments were not deleted: %s", error)
-
-    async def _expire_producers(self, retention: Retention) -> None:
-        """Forget silent producers from time to time."""
-        while True:
-            await asyncio.sleep(self.config.producer_id_expiration_check_interval_ms / 1000)
-            retention.expire_producers(self.config.producer_id_expiration_ms)
-
     async def _close_log_dir(self, log_dir: LogDir, *, clean: bool) -> None:
-        marks = self._replicas.high_watermarks() if self._replicas is not None else {}
+        broker = self._broker
 
         def close() -> None:
-            if clean:
-                log_dir.checkpoint_high_watermarks(marks)
+            if clean and broker is not None:
+                broker.checkpoint_high_watermarks()
             log_dir.close(clean=clean)
 
         await self._executor.run(close)
-
-
-class HighWatermarkCheckpoint:
-    """Writes `replication-offset-checkpoint` when it would say something new. Used by one thread at a time."""
-
-    def __init__(self, log_dir: LogDir, replicas: ReplicaManager) -> None:
-        self._log_dir = log_dir
-        self._replicas = replicas
-        self._written: dict[tuple[str, int], int] = {}
-
-    def write(self) -> None:
-        """Blocks."""
-        marks = self._replicas.high_watermarks()
-        if marks != self._written:
-            self._log_dir.checkpoint_high_watermarks(marks)
-            self._written = marks
 
 
 def _metadata_log(log_dir: LogDir, now_ms: int) -> Log:
@@ -414,9 +292,8 @@ def _cluster_id_of(fs: FileSystem, path: str) -> str:
         return ""
 
 
-def _directory_id(log_dir: LogDir) -> bytes:
-    """The directory's id as 16 bytes: Kafka's spelling is decoded, any other is hashed."""
-    try:
-        return uuid_from_text(log_dir.directory_id)
-    except ValueError:
-        return hashlib.sha256(log_dir.directory_id.encode()).digest()[:_ID_BYTES]
+def _all_of(*parts: Handlers) -> Handlers:
+    return Handlers(
+        unary={name: handler for part in parts for name, handler in part.unary.items()},
+        streams={name: handler for part in parts for name, handler in part.streams.items()},
+    )

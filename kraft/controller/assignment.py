@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from kraftlog.kraft.controller.brokers import BrokerManager
-from kraftlog.kraft.controller.config import MAX_REPLICATION_FACTOR
 from kraftlog.kraft.controller.placement import place
 from kraftlog.kraft.image.partition_state import new_partition
 from kraftlog.kraft.image.transitions import check_created
@@ -16,25 +15,29 @@ from kraftlog.proto.seams import Random
 class Assigner:
     """Used only by the controller."""
 
-    def __init__(self, brokers: BrokerManager, random: Random) -> None:
+    def __init__(self, brokers: BrokerManager, random: Random, max_factor: int) -> None:
         self._brokers = brokers
         self._random = random
+        self._max_factor = max_factor
 
     def check_factor(self, topic: str, factor: int) -> None:
         """Raise `InvalidReplicationFactorError` unless so many replicas can be placed."""
-        if not 1 <= factor <= MAX_REPLICATION_FACTOR:
-            raise InvalidReplicationFactorError(
-                f"topic {topic}: replication factor {factor} is not within 1..{MAX_REPLICATION_FACTOR}"
-                " (-1: the default)"
-            )
+        self._check_bound(topic, factor)
         live = len(self._brokers.usable_racks())
         if factor > live:
             raise InvalidReplicationFactorError(
                 f"topic {topic}: replication factor {factor} is larger than the number of live brokers, {live}"
             )
 
+    def _check_bound(self, topic: str, factor: int) -> None:
+        if not 1 <= factor <= self._max_factor:
+            raise InvalidReplicationFactorError(
+                f"topic {topic}: replication factor {factor} is not within 1..{self._max_factor} (-1: the default)"
+            )
+
     def check_manual(self, topic: str, assignments: Sequence[ReplicaAssignment], first: int, factor: int) -> None:
-        """Raise `InvalidReplicaAssignmentError` unless these may be the replicas of the partitions from `first` on.
+        """Raise `InvalidReplicaAssignmentError` unless these may be the replicas of the partitions from `first` on, and
+        `InvalidReplicationFactorError` for too many of them.
 
         Registered brokers, each once, as many as the other partitions have, and one of them live.
         """
@@ -51,6 +54,7 @@ class Assigner:
                 raise InvalidReplicaAssignmentError(f"{where}: the other partitions have {factor} replicas")
             if not usable.keys() & set(replicas):
                 raise InvalidReplicaAssignmentError(f"{where}: each of them is fenced or stopping")
+        self._check_bound(topic, factor)
 
     def records(
         self, topic_id: bytes, first: int, count: int, factor: int, assignments: Sequence[ReplicaAssignment]

@@ -23,6 +23,9 @@ class ControllerConfig:
     default_replication_factor: int | None = None
     """Replicas of a topic that asks for -1. None: min(3, live brokers). Kafka's default.replication.factor."""
 
+    max_replication_factor: int = MAX_REPLICATION_FACTOR
+    """More replicas of a partition are refused."""
+
     broker_session_timeout_ms: int = 3000
     """A broker without a heartbeat for this long is fenced. Kafka's broker.session.timeout.ms."""
 
@@ -58,6 +61,10 @@ class ControllerConfig:
         if not 1 <= self.num_partitions <= MAX_PARTITIONS_PER_TOPIC:
             raise ValueError(f"num_partitions={self.num_partitions} is not within 1..{MAX_PARTITIONS_PER_TOPIC}")
         factor = self.default_replication_factor
+        if not 1 <= self.max_replication_factor <= MAX_REPLICATION_FACTOR:
+            raise ValueError(
+                f"max_replication_factor={self.max_replication_factor} is not within 1..{MAX_REPLICATION_FACTOR}"
+            )
         if factor is not None and not 1 <= factor <= MAX_REPLICATION_FACTOR:
             raise ValueError(f"default_replication_factor={factor} is not within 1..{MAX_REPLICATION_FACTOR}")
         if self.broker_session_timeout_ms < 1:

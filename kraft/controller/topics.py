@@ -89,7 +89,7 @@ class TopicManager:
         self._random = random
         self._brokers = brokers
         self._configs = configs
-        self._assigner = Assigner(brokers, random)
+        self._assigner = Assigner(brokers, random, config.max_replication_factor)
         self._topics: TimelineDict[bytes, _Topic] = TimelineDict(registry)
         self._ids: TimelineDict[str, bytes] = TimelineDict(registry)
         self._collisions: TimelineDict[str, frozenset[str]] = TimelineDict(registry)

@@ -109,10 +109,21 @@ class LoadedState:
 class MetadataLog:
     """Used only by the quorum driver, one call at a time, but for `write_snapshot`. Everything but `append` blocks."""
 
-    def __init__(self, log: BatchLog, fs: FileSystem, *, cluster_id: str, voters: Voters, node_id: int) -> None:
-        """`voters`: where neither log nor snapshot says who they are."""
+    def __init__(
+        self,
+        log: BatchLog,
+        fs: FileSystem,
+        *,
+        cluster_id: str,
+        voters: Voters,
+        node_id: int,
+        needs_genesis: bool = False,
+    ) -> None:
+        """`voters`: where neither log nor snapshot says who they are. With `needs_genesis`, an empty log that nobody has
+        formatted with the first voters is refused."""
         self._log = log
         self._voters = voters
+        self._needs_genesis = needs_genesis
         self._snapshots = SnapshotFiles(fs, log.directory)
         self._state = QuorumStateFile(fs, log.directory, cluster_id=cluster_id, node_id=node_id)
 
@@ -136,6 +147,11 @@ class MetadataLog:
                 raise StorageError(
                     f"{self._state.path} is missing although the metadata log has entries: the vote of this node is"
                     " lost; restore the file, or let the node join again with an empty directory"
+                )
+            if contents is None and self._needs_genesis:
+                raise StorageError(
+                    f"{self._log.directory} does not say who the first voters of its cluster are: format the log directory"
+                    " with kraftctl storage format and --initial-controllers, --standalone or --no-initial-controllers"
                 )
             hard_state = HardState(0, None)
         self._check(snapshot, entries, hard_state)

@@ -1,6 +1,9 @@
 """Administration: topics, configs, and the cluster itself."""
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from kraftlog import __version__
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC, BrokerImage
@@ -22,18 +25,44 @@ from kraftlog.proto.admin_pb2 import (
     DescribeConfigsResponse,
     DescribeTopicsRequest,
     DescribeTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     NewTopic,
     PartitionDescription,
     TopicDescription,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
-from kraftlog.proto.errors import ErrorCode, InvalidRequestError, KraftlogError, ResourceNotFoundError, error_for
+from kraftlog.proto.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    KraftlogError,
+    NotControllerError,
+    ResourceNotFoundError,
+    error_for,
+)
 from kraftlog.proto.names import display, is_internal_topic
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.metadata import topic_of
-from kraftlog.server.apis.quorum import Quorum
+from kraftlog.server.controller import ControllerClient
+from kraftlog.server.controller.operations import (
+    ALTER_CONFIGS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    ELECT_LEADERS,
+    UNREGISTER_BROKER,
+    UPDATE_FEATURES,
+    Operation,
+)
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
 
 SOURCE_DEFAULT = "default"
 SOURCE_BROKER = "broker"
@@ -49,7 +78,7 @@ class AdminHandler:
     def __init__(
         self,
         replicas: ReplicaManager,
-        quorum: Quorum,
+        controller: ControllerClient,
         *,
         cluster_id: str,
         topic_defaults: Mapping[str, str],
@@ -57,16 +86,14 @@ class AdminHandler:
     ) -> None:
         """`broker_configs`: key -> (value, whether the broker's file sets it)."""
         self._replicas = replicas
-        self._quorum = quorum
+        self._controller = controller
         self._cluster_id = cluster_id
         self._topic_defaults = topic_defaults
         self._broker_configs = broker_configs
 
     async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
         """Each topic succeeds or fails by itself."""
-        response = await self._quorum.create_topics(request, request_id=request.request_id or None)
-        await self._replicas.wait_applied()
-        return response
+        return await self._change(CREATE_TOPICS, request)
 
     async def create_topic(
         self, name: str, *, num_partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] = {}
@@ -75,40 +102,66 @@ class AdminHandler:
         topic = NewTopic(
             name=name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
         )
-        response = await self._quorum.create_topics(
-            CreateTopicsRequest(topics=[topic]), allow_internal=is_internal_topic(name)
+        response = await self._change(
+            CREATE_TOPICS, CreateTopicsRequest(topics=[topic]), is_internal=is_internal_topic(name)
         )
-        await self._replicas.wait_applied()
         result = response.topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise error_for(result.error_code, result.error_message)
 
     async def delete_topics(self, request: DeleteTopicsRequest, context: CallContext) -> DeleteTopicsResponse:
         """Each topic succeeds or fails by itself."""
-        response = await self._quorum.delete_topics(request, request_id=request.request_id or None)
-        await self._replicas.wait_applied()
-        return response
+        return await self._change(DELETE_TOPICS, request)
 
     async def create_partitions(
         self, request: CreatePartitionsRequest, context: CallContext
     ) -> CreatePartitionsResponse:
         """Each topic grows or fails by itself."""
-        response = await self._quorum.create_partitions(request, request_id=request.request_id or None)
-        await self._replicas.wait_applied()
-        return response
+        return await self._change(CREATE_PARTITIONS, request)
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: CallContext
     ) -> IncrementalAlterConfigsResponse:
         """Each topic succeeds or fails by itself. What a broker is told by its file, only a restart changes."""
-        response = await self._quorum.alter_configs(request, request_id=request.request_id or None)
+        return await self._change(ALTER_CONFIGS, request)
+
+    async def elect_leaders(self, request: ElectLeadersRequest, context: CallContext) -> ElectLeadersResponse:
+        """Each partition succeeds or fails by itself."""
+        return await self._change(ELECT_LEADERS, request)
+
+    async def update_features(self, request: UpdateFeaturesRequest, context: CallContext) -> UpdateFeaturesResponse:
+        """All or nothing."""
+        return await self._change(UPDATE_FEATURES, request)
+
+    async def unregister_broker(
+        self, request: UnregisterBrokerRequest, context: CallContext
+    ) -> UnregisterBrokerResponse:
+        """Forget a broker that will not come back."""
+        return await self._change(UNREGISTER_BROKER, request)
+
+    async def _change(
+        self, operation: Operation[Request, Response], request: Request, *, is_internal: bool = False
+    ) -> Response:
+        response = await self._controller.perform(operation, request, is_internal=is_internal)
         await self._replicas.wait_applied()
         return response
 
+    async def _catch_up(self, *, allow_stale: bool) -> bool:
+        """Have every change that was answered before, on whichever node; whether that failed, where it may."""
+        try:
+            await self._controller.read_barrier()
+        except NotControllerError:
+            if not allow_stale:
+                raise
+            return True
+        await self._replicas.wait_applied()
+        return False
+
     async def describe_topics(self, request: DescribeTopicsRequest, context: CallContext) -> DescribeTopicsResponse:
         """The named topics in the order of the request; all by name if none is named."""
+        is_stale = await self._catch_up(allow_stale=request.allow_stale)
         names = list(request.names) or list(self._replicas.image.topics)
-        return DescribeTopicsResponse(topics=[self._describe_topic(name) for name in names])
+        return DescribeTopicsResponse(topics=[self._describe_topic(name) for name in names], stale=is_stale)
 
     def _describe_topic(self, name: str) -> TopicDescription:
         image = self._replicas.image
@@ -139,7 +192,10 @@ class AdminHandler:
 
     async def describe_configs(self, request: DescribeConfigsRequest, context: CallContext) -> DescribeConfigsResponse:
         """What holds for each resource and where it comes from."""
-        return DescribeConfigsResponse(resources=[self._describe_config(resource) for resource in request.resources])
+        is_stale = await self._catch_up(allow_stale=request.allow_stale)
+        return DescribeConfigsResponse(
+            resources=[self._describe_config(resource) for resource in request.resources], stale=is_stale
+        )
 
     def _describe_config(self, resource: ConfigResource) -> ConfigResourceDescription:
         try:
@@ -178,22 +234,26 @@ class AdminHandler:
 
     async def describe_cluster(self, request: DescribeClusterRequest, context: CallContext) -> DescribeClusterResponse:
         """The nodes and the state of the metadata log."""
-        quorum = self._quorum
+        is_stale = await self._catch_up(allow_stale=request.allow_stale)
+        quorum = self._controller.quorum
         leader_id = quorum.leader_id
+        voters = {key.node_id for key in quorum.voters}
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=NO_LEADER if leader_id is None else leader_id,
             nodes=[
-                _cluster_node(broker, leader_id, context.listener) for broker in self._replicas.image.brokers.values()
+                _cluster_node(broker, context.listener, is_controller=broker.node_id in voters)
+                for broker in self._replicas.image.brokers.values()
             ],
             metadata_log_end_offset=quorum.log_end_offset,
             metadata_high_watermark=quorum.high_watermark,
             metadata_leader_epoch=quorum.metadata_leader_epoch,
             version=__version__,
+            stale=is_stale,
         )
 
 
-def _cluster_node(broker: BrokerImage, controller_id: int | None, listener: str) -> ClusterNode:
+def _cluster_node(broker: BrokerImage, listener: str, *, is_controller: bool) -> ClusterNode:
     """The address is that for clients of `listener`; for other brokers, if the broker has no such listener."""
     endpoint = broker.endpoint(listener)
     return ClusterNode(
@@ -203,5 +263,5 @@ def _cluster_node(broker: BrokerImage, controller_id: int | None, listener: str)
         rack=broker.rack,
         fenced=broker.is_fenced,
         broker_epoch=broker.broker_epoch,
-        roles=["broker", "controller"] if broker.node_id == controller_id else ["broker"],
+        roles=["broker", "controller"] if is_controller else ["broker"],
     )

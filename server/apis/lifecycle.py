@@ -6,12 +6,17 @@ from contextlib import contextmanager
 
 from kraftlog.proto.errors import BrokerNotAvailableError
 
+MAX_START_WAIT_MS = 10_000.0
+
 
 class Lifecycle:
     """States: starting -> serving -> stopping. Used from one event loop."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._serving = asyncio.Event()
         self._callbacks: dict[Callable[[], object], None] = {}
         self.is_stopping = False
@@ -34,14 +39,46 @@ class Lifecycle:
             callback()
 
     async def admit(self) -> None:
-        """Wait until requests can be answered. Raises `BrokerNotAvailableError` once the node stops.
-
-        The wait is bounded by the start, which takes a second or two, and by the caller's own deadline.
+        """Wait until requests can be answered. Raises `BrokerNotAvailableError` once the node stops, and after
+        MAX_START_WAIT_MS: a node starts in a second or two, but not before the metadata quorum has a leader.
         """
         if not self._serving.is_set():
-            await self._serving.wait()
+            scope = asyncio.timeout(MAX_START_WAIT_MS / 1000)
+            try:
+                async with scope:
+                    await self._serving.wait()
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+                raise BrokerNotAvailableError(
+                    f"broker {self._node_id} is starting, and waits for the metadata quorum or its logs: its log says which"
+                ) from None
         if self.is_stopping:
             raise self.refusal()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """For the length of one request that was admitted."""
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def wait_idle(self, timeout_ms: float) -> bool:
+        """Wait for the running requests to end; False after `timeout_ms`."""
+        scope = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with scope:
+                await self._idle.wait()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return False
+        return True
 
     def refusal(self) -> BrokerNotAvailableError:
         """What a request gets from a node that stops."""

@@ -10,7 +10,7 @@ from kraftlog.proto.records import TimestampType
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.limits import check_entries
-from kraftlog.server.apis.quorum import Quorum
+from kraftlog.server.quorum import QuorumNode
 
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 
@@ -24,7 +24,7 @@ class MetadataHandler:
     def __init__(
         self,
         replicas: ReplicaManager,
-        quorum: Quorum,
+        quorum: QuorumNode,
         *,
         cluster_id: str,
         create_topic: CreateTopic | None,

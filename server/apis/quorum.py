@@ -1,54 +1,51 @@
-"""What request handlers need of the metadata quorum; `kraftlog.server.quorum.QuorumNode` has it."""
+"""The metadata quorum, for operators who ask any broker."""
 
-from typing import Protocol
-
-from kraftlog.kraft.image import MetadataImage
 from kraftlog.proto.admin_pb2 import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
+    AddVoterRequest,
+    AddVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RemoveVoterRequest,
+    RemoveVoterResponse,
+    TransferLeadershipRequest,
+    TransferLeadershipResponse,
+)
+from kraftlog.proto.errors import RequestTimedOutError
+from kraftlog.proto.seams import CallContext
+from kraftlog.server.controller import ControllerClient
+from kraftlog.server.controller.operations import (
+    ADD_VOTER,
+    DESCRIBE_QUORUM,
+    REMOVE_VOTER,
+    TRANSFER_LEADERSHIP,
+    description_message,
 )
 
 
-class Quorum(Protocol):
-    """Changes are answered when they are committed, by which time `image` shows them."""
+class QuorumHandler:
+    """Passes everything on to the leader. Used from one event loop."""
 
-    @property
-    def image(self) -> MetadataImage: ...
+    def __init__(self, controller: ControllerClient) -> None:
+        self._controller = controller
 
-    @property
-    def leader_id(self) -> int | None: ...
+    async def describe_quorum(self, request: DescribeQuorumRequest, context: CallContext) -> DescribeQuorumResponse:
+        """What the leader knows; where none answers and the request allows it, what this node does."""
+        try:
+            return await self._controller.perform(DESCRIBE_QUORUM, request)
+        except RequestTimedOutError:
+            if not request.allow_stale:
+                raise
+        response = description_message(self._controller.quorum.describe())
+        response.stale = True
+        return response
 
-    @property
-    def metadata_leader_epoch(self) -> int: ...
+    async def add_voter(self, request: AddVoterRequest, context: CallContext) -> AddVoterResponse:
+        return await self._controller.perform(ADD_VOTER, request)
 
-    @property
-    def high_watermark(self) -> int: ...
+    async def remove_voter(self, request: RemoveVoterRequest, context: CallContext) -> RemoveVoterResponse:
+        return await self._controller.perform(REMOVE_VOTER, request)
 
-    @property
-    def log_end_offset(self) -> int: ...
-
-    # With a `request_id`, a repeat gets the first answer and is not done again.
-
-    async def create_topics(
-        self, request: CreateTopicsRequest, *, allow_internal: bool = False, request_id: bytes | None = None
-    ) -> CreateTopicsResponse: ...
-
-    async def delete_topics(
-        self, request: DeleteTopicsRequest, *, request_id: bytes | None = None
-    ) -> DeleteTopicsResponse: ...
-
-    async def create_partitions(
-        self, request: CreatePartitionsRequest, *, request_id: bytes | None = None
-    ) -> CreatePartitionsResponse: ...
-
-    async def alter_configs(
-        self, request: IncrementalAlterConfigsRequest, *, request_id: bytes | None = None
-    ) -> IncrementalAlterConfigsResponse: ...
-
-    async def allocate_producer_ids(self, node_id: int, broker_epoch: int, count: int = 1000) -> tuple[int, int]: ...
+    async def transfer_leadership(
+        self, request: TransferLeadershipRequest, context: CallContext
+    ) -> TransferLeadershipResponse:
+        return await self._controller.perform(TRANSFER_LEADERSHIP, request)

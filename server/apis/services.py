@@ -1,13 +1,8 @@
 """The table of RPC methods: names, codecs and handlers. Knows bytes, but no transport."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
-
-from google.protobuf.message import DecodeError, Message
 
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
-from kraftlog.proto.errors import InvalidRequestError
 from kraftlog.proto.seams import CallContext, Handlers, Payload, Stream, StreamHandler, UnaryHandler
 from kraftlog.server.apis.admin import AdminHandler
 from kraftlog.server.apis.delete_records import DeleteRecordsHandler
@@ -19,9 +14,9 @@ from kraftlog.server.apis.metadata import MetadataHandler
 from kraftlog.server.apis.offsets import ListOffsetsHandler
 from kraftlog.server.apis.produce import ProduceHandler
 from kraftlog.server.apis.producer_ids import ProducerIdHandler
+from kraftlog.server.apis.protobuf import protobuf_handler
+from kraftlog.server.apis.quorum import QuorumHandler
 from kraftlog.server.coordinator import GroupCoordinator
-
-Request = TypeVar("Request", bound=Message)
 
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 _SERVING = b"\x08\x01"  # HealthCheckResponse{status: SERVING}
@@ -39,6 +34,7 @@ class Services:
     metadata: MetadataHandler
     producer_ids: ProducerIdHandler
     admin: AdminHandler
+    quorum: QuorumHandler
     delete_records: DeleteRecordsHandler
     log_dirs: LogDirsHandler
     coordinators: FindCoordinatorHandler
@@ -64,41 +60,58 @@ class Services:
         return {
             prefix + "Produce": self._produce,
             prefix + "Fetch": self._fetch,
-            prefix + "ListOffsets": _protobuf(broker_pb2.ListOffsetsRequest, self.offsets.list_offsets),
-            prefix + "Metadata": _protobuf(broker_pb2.MetadataRequest, self.metadata.metadata),
-            prefix + "InitProducerId": _protobuf(broker_pb2.InitProducerIdRequest, self.producer_ids.init_producer_id),
+            prefix + "ListOffsets": protobuf_handler(broker_pb2.ListOffsetsRequest, self.offsets.list_offsets),
+            prefix + "Metadata": protobuf_handler(broker_pb2.MetadataRequest, self.metadata.metadata),
+            prefix + "InitProducerId": protobuf_handler(
+                broker_pb2.InitProducerIdRequest, self.producer_ids.init_producer_id
+            ),
         }
 
     def _group(self) -> dict[str, UnaryHandler]:
         prefix = "/kraftlog.v1.Group/"
         groups = self.groups
         return {
-            prefix + "FindCoordinator": _protobuf(group_pb2.FindCoordinatorRequest, self.coordinators.find_coordinator),
-            prefix + "JoinGroup": _protobuf(group_pb2.JoinGroupRequest, groups.join_group),
-            prefix + "SyncGroup": _protobuf(group_pb2.SyncGroupRequest, groups.sync_group),
-            prefix + "Heartbeat": _protobuf(group_pb2.HeartbeatRequest, groups.heartbeat),
-            prefix + "LeaveGroup": _protobuf(group_pb2.LeaveGroupRequest, groups.leave_group),
-            prefix + "OffsetCommit": _protobuf(group_pb2.OffsetCommitRequest, groups.offset_commit),
-            prefix + "OffsetFetch": _protobuf(group_pb2.OffsetFetchRequest, groups.offset_fetch),
-            prefix + "ListGroups": _protobuf(group_pb2.ListGroupsRequest, groups.list_groups),
-            prefix + "DescribeGroups": _protobuf(group_pb2.DescribeGroupsRequest, groups.describe_groups),
+            prefix + "FindCoordinator": protobuf_handler(
+                group_pb2.FindCoordinatorRequest, self.coordinators.find_coordinator
+            ),
+            prefix + "JoinGroup": protobuf_handler(group_pb2.JoinGroupRequest, groups.join_group),
+            prefix + "SyncGroup": protobuf_handler(group_pb2.SyncGroupRequest, groups.sync_group),
+            prefix + "Heartbeat": protobuf_handler(group_pb2.HeartbeatRequest, groups.heartbeat),
+            prefix + "LeaveGroup": protobuf_handler(group_pb2.LeaveGroupRequest, groups.leave_group),
+            prefix + "OffsetCommit": protobuf_handler(group_pb2.OffsetCommitRequest, groups.offset_commit),
+            prefix + "OffsetFetch": protobuf_handler(group_pb2.OffsetFetchRequest, groups.offset_fetch),
+            prefix + "ListGroups": protobuf_handler(group_pb2.ListGroupsRequest, groups.list_groups),
+            prefix + "DescribeGroups": protobuf_handler(group_pb2.DescribeGroupsRequest, groups.describe_groups),
         }
 
     def _admin(self) -> dict[str, UnaryHandler]:
         prefix = "/kraftlog.v1.Admin/"
         admin = self.admin
         return {
-            prefix + "CreateTopics": _protobuf(admin_pb2.CreateTopicsRequest, admin.create_topics),
-            prefix + "DeleteTopics": _protobuf(admin_pb2.DeleteTopicsRequest, admin.delete_topics),
-            prefix + "DeleteRecords": _protobuf(admin_pb2.DeleteRecordsRequest, self.delete_records.delete_records),
-            prefix + "DescribeTopics": _protobuf(admin_pb2.DescribeTopicsRequest, admin.describe_topics),
-            prefix + "DescribeConfigs": _protobuf(admin_pb2.DescribeConfigsRequest, admin.describe_configs),
-            prefix + "DescribeCluster": _protobuf(admin_pb2.DescribeClusterRequest, admin.describe_cluster),
-            prefix + "CreatePartitions": _protobuf(admin_pb2.CreatePartitionsRequest, admin.create_partitions),
-            prefix + "IncrementalAlterConfigs": _protobuf(
+            prefix + "CreateTopics": protobuf_handler(admin_pb2.CreateTopicsRequest, admin.create_topics),
+            prefix + "DeleteTopics": protobuf_handler(admin_pb2.DeleteTopicsRequest, admin.delete_topics),
+            prefix + "DeleteRecords": protobuf_handler(
+                admin_pb2.DeleteRecordsRequest, self.delete_records.delete_records
+            ),
+            prefix + "DescribeTopics": protobuf_handler(admin_pb2.DescribeTopicsRequest, admin.describe_topics),
+            prefix + "DescribeConfigs": protobuf_handler(admin_pb2.DescribeConfigsRequest, admin.describe_configs),
+            prefix + "DescribeCluster": protobuf_handler(admin_pb2.DescribeClusterRequest, admin.describe_cluster),
+            prefix + "CreatePartitions": protobuf_handler(admin_pb2.CreatePartitionsRequest, admin.create_partitions),
+            prefix + "IncrementalAlterConfigs": protobuf_handler(
                 admin_pb2.IncrementalAlterConfigsRequest, admin.incremental_alter_configs
             ),
-            prefix + "DescribeLogDirs": _protobuf(admin_pb2.DescribeLogDirsRequest, self.log_dirs.describe_log_dirs),
+            prefix + "DescribeLogDirs": protobuf_handler(
+                admin_pb2.DescribeLogDirsRequest, self.log_dirs.describe_log_dirs
+            ),
+            prefix + "ElectLeaders": protobuf_handler(admin_pb2.ElectLeadersRequest, admin.elect_leaders),
+            prefix + "UpdateFeatures": protobuf_handler(admin_pb2.UpdateFeaturesRequest, admin.update_features),
+            prefix + "UnregisterBroker": protobuf_handler(admin_pb2.UnregisterBrokerRequest, admin.unregister_broker),
+            prefix + "DescribeQuorum": protobuf_handler(admin_pb2.DescribeQuorumRequest, self.quorum.describe_quorum),
+            prefix + "AddVoter": protobuf_handler(admin_pb2.AddVoterRequest, self.quorum.add_voter),
+            prefix + "RemoveVoter": protobuf_handler(admin_pb2.RemoveVoterRequest, self.quorum.remove_voter),
+            prefix + "TransferLeadership": protobuf_handler(
+                admin_pb2.TransferLeadershipRequest, self.quorum.transfer_leadership
+            ),
         }
 
     async def _produce(self, data: bytes, context: CallContext) -> Payload:
@@ -113,30 +126,15 @@ class Services:
     def _admitted(self, handler: UnaryHandler) -> UnaryHandler:
         async def call(data: bytes, context: CallContext) -> Payload:
             await self.lifecycle.admit()
-            return await handler(data, context)
+            with self.lifecycle.running():
+                return await handler(data, context)
 
         return call
 
     def _admitted_stream(self, handler: StreamHandler) -> StreamHandler:
         async def call(stream: Stream, context: CallContext) -> None:
             await self.lifecycle.admit()
-            await handler(stream, context)
+            with self.lifecycle.running():
+                await handler(stream, context)
 
         return call
-
-
-def _protobuf(
-    request_class: type[Request], method: Callable[[Request, CallContext], Awaitable[Message]]
-) -> UnaryHandler:
-    """A handler over the generated classes."""
-
-    async def call(data: bytes, context: CallContext) -> Payload:
-        request = request_class()
-        try:
-            request.ParseFromString(data)
-        except DecodeError as error:
-            raise InvalidRequestError(f"the bytes are no {request_class.DESCRIPTOR.name}: {error}") from None
-        answer = await method(request, context)
-        return answer.SerializeToString(deterministic=True)  # maps in order: one seed is one run
-
-    return call

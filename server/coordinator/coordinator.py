@@ -67,10 +67,10 @@ class GroupCoordinator:
         clock: Clock,
         random: Random,
         node_id: int,
-        partition_count: int,
+        partition_count: Callable[[], int],
         partition_exists: PartitionExists | None = None,
     ) -> None:
-        """`partition_exists`, if given, refuses commits for partitions that the cluster does not have."""
+        """`partition_count`: of `__consumer_offsets`, once it exists. `partition_exists`, if given, refuses commits for partitions that the cluster does not have."""
         self._config = config
         self._log = log
         self._clock = clock
@@ -149,7 +149,7 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` whose leader coordinates `group_id`."""
-        return partition_for(group_id, self._partition_count)
+        return partition_for(group_id, self._partition_count())
 
     def _begin_load(self, partition: int, leader_epoch: int, *, delay_ms: int = 0, cause: str = "") -> None:
         held = GroupPartition(

@@ -27,7 +27,7 @@ from kraftlog.kraft.controller import (
     operations,
 )
 from kraftlog.kraft.endpoints import AddressBook, Endpoint
-from kraftlog.kraft.image import EMPTY_IMAGE, BrokerEndpoint, MetadataDelta, MetadataImage, MetadataPublisher
+from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
 from kraftlog.kraft.raft import (
     AppendResponse,
@@ -94,6 +94,8 @@ class QuorumConfig:
     """Of the directory that holds the metadata log."""
     voters: frozenset[ReplicaKey] = frozenset()
     """The first voters, where the directory was not formatted with any; empty: this node alone."""
+    needs_genesis: bool = False
+    """Whether a directory that was not formatted with the first voters is refused."""
     tick_ms: int = 100
     """Length of a Raft tick: an election timeout is `raft.election_ticks` of them, 1000 ms by default."""
     read_timeout_ms: float = 2_000
@@ -153,7 +155,12 @@ class QuorumNode:
         self._told_peers: object = None
         self._addresses = AddressBook() if peers is None else peers.addresses
         self._storage = MetadataLog(
-            log, fs, cluster_id=config.cluster_id, voters=config.first_voters, node_id=config.node_id
+            log,
+            fs,
+            cluster_id=config.cluster_id,
+            voters=config.first_voters,
+            node_id=config.node_id,
+            needs_genesis=config.needs_genesis,
         )
         self._controller = Controller(
             node_id=config.node_id,
@@ -179,6 +186,8 @@ class QuorumNode:
         self._active = asyncio.Event()
         self._ended = asyncio.Event()
         self._failure: BaseException | None = None
+        self.is_stopped = False
+        """Nothing is answered any more, and there is no use in waiting."""
         self._active_term = -1
         self._conditions = Conditions()
         self._fetch_times = FetchTimes()
@@ -191,9 +200,7 @@ class QuorumNode:
         )
         self._reads = ReadBarrier(
             read_index=self._read_index,
-            wait_applied=lambda offset, timeout_ms: self._conditions.wait(
-                lambda: self.image.offset >= offset, timeout_ms
-            ),
+            wait_applied=self.wait_image,
             now_ms=clock.monotonic_ms,
         )
         self.image: MetadataImage = EMPTY_IMAGE
@@ -273,6 +280,7 @@ class QuorumNode:
         return NotControllerError(f"node {self._config.node_id} is stopping")
 
     def _end_waits(self, error: KraftlogError) -> None:
+        self.is_stopped = True
         self._reads.close(error)
         self._conditions.fail(error)
 
@@ -323,6 +331,10 @@ class QuorumNode:
         return self._controller.is_active
 
     @property
+    def node_id(self) -> int:
+        return self._config.node_id
+
+    @property
     def leader_id(self) -> int | None:
         """Node id of the leader as far as this node knows."""
         leader = self._core.leader
@@ -337,6 +349,20 @@ class QuorumNode:
     def leader(self) -> ReplicaKey | None:
         """The leader as far as this node knows."""
         return self._core.leader
+
+    @property
+    def leader_endpoint(self) -> Endpoint | None:
+        """Where the leader listens, as far as this node knows."""
+        return None if self._core.leader is None else self._addresses.endpoint(self._core.leader)
+
+    async def wait_leader_change(self, leader: ReplicaKey | None, timeout_ms: float) -> bool:
+        """Wait until this node takes another one than `leader` for the leader; False after `timeout_ms`. Raises
+        `NotControllerError` when the node stops."""
+        return await self._conditions.wait(lambda: self._core.leader != leader, timeout_ms)
+
+    async def wait_image(self, offset: int, timeout_ms: float) -> bool:
+        """Wait until `image` has `offset`; False after `timeout_ms`. Raises `NotControllerError` when the node stops."""
+        return await self._conditions.wait(lambda: self.image.offset >= offset, timeout_ms)
 
     @property
     def term(self) -> int:
@@ -423,26 +449,8 @@ class QuorumNode:
         """The in-sync replicas of partitions that `node_id` leads; one answer for each change."""
         return await self._submit(lambda: self._controller.alter_partition(node_id, broker_epoch, changes))
 
-    async def register_broker(
-        self,
-        node_id: int,
-        incarnation_id: bytes,
-        host: str,
-        port: int,
-        rack: str = "",
-        log_dirs: tuple[bytes, ...] = (),
-        endpoints: tuple[BrokerEndpoint, ...] = (),
-    ) -> int:
+    async def register_broker(self, registration: BrokerRegistration) -> int:
         """The broker epoch. The broker is fenced until its first heartbeat with up-to-date metadata."""
-        registration = BrokerRegistration(
-            node_id=node_id,
-            incarnation_id=incarnation_id,
-            host=host,
-            port=port,
-            rack=rack,
-            log_dirs=tuple(log_dirs),
-            endpoints=tuple(endpoints),
-        )
         epoch = await self._submit(
             lambda: self._controller.register_broker(registration, now_ms=self._clock.monotonic_ms())
         )

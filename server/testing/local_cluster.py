@@ -1,20 +1,24 @@
 """A real cluster inside a test: `with kraftlog.testing.cluster() as c: Producer(bootstrap_servers=c.bootstrap_servers)`.
 
-The node is a process of its own with real gRPC, a real disk (a temporary directory) and a port of the kernel's choice. It
-ends with the block, and at the latest when the interpreter exits.
+Each node is a process of its own with real gRPC, a real disk (a temporary directory) and a port of the kernel's choice.
+They end with the block, and at the latest when the interpreter exits.
 """
 
 import atexit
 import contextlib
+import os
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kraftlog.kraft.endpoints import Endpoint
+from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.proto.errors import InvalidConfigError
-from kraftlog.testing.processes import NodeProcess
+from kraftlog.testing.processes import NodeProcess, free_ports
 
-NODES_MAX = 1  # more with replication between nodes
+NODES_MAX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class Cluster:
 def cluster(
     nodes: int = 1, *, config: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> Iterator[Cluster]:
-    """Run a cluster for the length of a `with` block.
+    """Run a cluster for the length of a `with` block. Every node is a broker and a voter of the metadata quorum; each
+    partition is on one of them.
 
     `config` adds keys of `server.properties` (`{"num.partitions": "3"}`). `directory` keeps the files; None: a temporary
     directory that is removed at the end. Raises `NodeStartError` with the node's own words if it does not start.
@@ -46,17 +51,44 @@ def cluster(
             producer.send("greetings", b"hello").result()
     """
     if not 1 <= nodes <= NODES_MAX:
-        raise InvalidConfigError(f"cluster of {nodes} nodes: only {NODES_MAX} is possible")
+        raise InvalidConfigError(f"cluster of {nodes} nodes: 1 to {NODES_MAX} are possible")
     with contextlib.ExitStack() as stack:
         home = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kraftlog-")))
-        processes = []
-        for node_id in range(1, nodes + 1):
-            node_directory = home / f"node-{node_id}"
-            node_directory.mkdir(parents=True, exist_ok=True)
-            process = stack.enter_context(NodeProcess(node_directory, node_id=node_id, config=config))
+        processes = nodes_of(home, nodes, config=config)
+        for process in processes:
+            stack.enter_context(process)
             atexit.register(process.close)
             stack.callback(atexit.unregister, process.close)
-            processes.append(process)
         for process in processes:
-            process.start()
+            process.launch()
+        for process in processes:
+            process.wait_ready()
         yield Cluster(tuple(processes))
+
+
+def nodes_of(home: Path, count: int, *, config: Mapping[str, str] | None = None) -> list[NodeProcess]:
+    """The nodes 1 to `count` of a new cluster in `home`, not started. Start all of them with `launch`, then wait for them:
+    the first ones wait for a majority."""
+    cluster_id = str(uuid.uuid4())
+    if count == 1:
+        return [NodeProcess(_made(home, 1), cluster_id=cluster_id, config=config)]
+    keys = [ReplicaKey(node_id, os.urandom(16)) for node_id in range(1, count + 1)]
+    voters = {key: Endpoint("127.0.0.1", port) for key, port in zip(keys, free_ports(count), strict=True)}
+    return [
+        NodeProcess(
+            _made(home, key.node_id),
+            node_id=key.node_id,
+            cluster_id=cluster_id,
+            config={"controller.quorum.bootstrap.servers": ",".join(map(str, voters.values())), **(config or {})},
+            directory_id=key.directory_id,
+            voters=voters,
+            address=str(voters[key]),
+        )
+        for key in keys
+    ]
+
+
+def _made(home: Path, node_id: int) -> Path:
+    directory = home / f"node-{node_id}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -9,21 +9,24 @@ A node process leads a process group of its own and is ended by that group's id,
 nobody is ever signalled by name.
 """
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kraftlog.logstore import RealFileSystem, format_log_dir
+from kraftlog.logstore import RealFileSystem
 from kraftlog.proto.properties import format_properties
 from kraftlog.proto.uuids import uuid_to_text
+from kraftlog.server.storage import Voters, format_node_directory
 
 READY = re.compile(r"^kraftlog node \d+ ready on (\S+)\s*$", re.MULTILINE)
 START_TIMEOUT_S = 30.0  # a busy machine imports slowly; a free one needs less than a second
@@ -49,16 +52,27 @@ class NodeProcess:
         cluster_id: str | None = None,
         config: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        launcher: Sequence[str] = (),
+        directory_id: bytes | None = None,
+        voters: Voters | None = None,
+        address: str = "",
     ) -> None:
+        """`launcher`: a command that runs the node's, such as `ip netns exec NAME`. `voters`: the first ones of the cluster, for the first start; empty for a node that joins one; None: this node
+        alone. `address`: `host:port` to listen on; empty: a port of the kernel's choice. `directory_id`: of its log directory, where the voters have it; None: a random one."""
         self.directory = directory
         self.node_id = node_id
         self.cluster_id = cluster_id or str(uuid.uuid4())
+        self.directory_id = directory_id or os.urandom(16)
         self.log_dir = directory / "data"
         self.output_path = directory / "node.log"
-        self.address = ""
+        self.address = address
         """`host:port` of the last start; kept over restarts."""
         self._config = dict(config or {})
         self._environment = dict(environment or {})
+        self._launcher = tuple(launcher)
+        self._voters = voters
+        self._said_before = 0
+        """Bytes of `node.log` before this start."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -81,20 +95,30 @@ class NodeProcess:
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
         """Start the node, wait until it answers, and return its address. Raises `NodeStartError`."""
+        self.launch()
+        return self.wait_ready(timeout_s)
+
+    def launch(self) -> None:
+        """Start the node and return: one of several that wait for each other."""
         assert self.pid is None, "the node runs already"
         self._prepare()
         with self.output_path.open("ab") as output:
-            begin = output.tell()
+            self._said_before = output.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kraftlog.server.main", "--config", str(self.directory / "server.properties")],
+                [*self._launcher, sys.executable, "-m", "kraftlog.server.main"]
+                + ["--config", str(self.directory / "server.properties")],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self._environment},
                 start_new_session=True,
             )
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> str:
+        """Wait until the launched node answers, and return its address. Raises `NodeStartError`."""
+        assert self._process is not None, "the node was never started"
         try:
-            self.address = self._wait_until_ready(self._process, begin, timeout_s)
+            self.address = self._wait_until_ready(self._process, self._said_before, timeout_s)
         except BaseException:
             self.kill9()
             raise
@@ -137,15 +161,15 @@ class NodeProcess:
 
     def _prepare(self) -> None:
         """Format the log directory at the first start; keep the port at later ones."""
-        if not self.log_dir.exists():
-            self.log_dir.mkdir(parents=True)
-            format_log_dir(
-                str(self.log_dir),
-                RealFileSystem(),
-                cluster_id=self.cluster_id,
-                node_id=self.node_id,
-                directory_id=uuid_to_text(os.urandom(16)),
-            )
+        format_node_directory(
+            str(self.log_dir),
+            RealFileSystem(),
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+            directory_id=uuid_to_text(self.directory_id),
+            voters=self._voters,
+            timestamp_ms=int(time.time() * 1000),
+        )
         pairs = {
             "node.id": str(self.node_id),
             "process.roles": "broker,controller",
@@ -180,6 +204,16 @@ class NodeProcess:
     def _reap(self, timeout_s: float) -> None:
         if self._process is not None:
             self._process.wait(timeout_s)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on at the moment, each another one, for nodes that have to know of each
+    other before they start."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:

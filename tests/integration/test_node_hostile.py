@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kraftlog.logstore import RealFileSystem
-from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
+from kraftlog.proto import admin_pb2, broker_pb2, controller_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.seams import CallContext, Handlers, Payload
 from kraftlog.server.config import NodeConfig
@@ -23,6 +23,7 @@ from tests.integration.node_harness import CapturingNetwork, batch, format_direc
 
 MUTANTS = int(os.environ.get("KRAFTLOG_EXAMPLES", "100"))
 B, G, A = "/kraftlog.v1.Broker/", "/kraftlog.v1.Group/", "/kraftlog.v1.Admin/"
+C = "/kraftlog.v1.Controller/"
 
 
 class ScriptedStream:
@@ -111,6 +112,38 @@ def good_requests() -> dict[str, bytes]:
             validate_only=True,
         ),
         A + "DescribeLogDirs": admin_pb2.DescribeLogDirsRequest(topics=["orders"]),
+        A + "ElectLeaders": admin_pb2.ElectLeadersRequest(
+            topics=[admin_pb2.ElectionTopic(name="orders", partitions=[0, 1])]
+        ),
+        A + "UpdateFeatures": admin_pb2.UpdateFeaturesRequest(
+            updates=[admin_pb2.FeatureUpdate(name="metadata.version", level=1)], validate_only=True
+        ),
+        A + "UnregisterBroker": admin_pb2.UnregisterBrokerRequest(node_id=77, request_id=bytes(16)),
+        A + "DescribeQuorum": admin_pb2.DescribeQuorumRequest(allow_stale=True),
+        A + "AddVoter": admin_pb2.AddVoterRequest(node_id=2, directory_id=bytes(16), host="localhost", port=9),
+        A + "RemoveVoter": admin_pb2.RemoveVoterRequest(node_id=1),
+        A + "TransferLeadership": admin_pb2.TransferLeadershipRequest(node_id=1),
+        C + "Forward": controller_pb2.ForwardRequest(
+            method="DeleteTopics",
+            request=admin_pb2.DeleteTopicsRequest(names=["absent"]).SerializeToString(),
+            internal=True,
+        ),
+        C + "RegisterBroker": controller_pb2.RegisterBrokerRequest(
+            node_id=7,
+            incarnation_id=bytes(16),
+            host="localhost",
+            port=9,
+            log_dirs=[bytes(16)],
+            listeners=[controller_pb2.BrokerListener(name="PLAINTEXT", host="localhost", port=9)],
+            previous_broker_epoch=-1,
+            features=[controller_pb2.SupportedFeature(name="metadata.version", min_level=1, max_level=1)],
+        ),
+        C + "BrokerHeartbeat": controller_pb2.BrokerHeartbeatRequest(
+            node_id=7, broker_epoch=9, metadata_offset=3, offline_log_dirs=[bytes(16)]
+        ),
+        C + "AllocateProducerIds": controller_pb2.AllocateProducerIdsRequest(
+            node_id=7, broker_epoch=9, count=10, request_id=bytes(16)
+        ),
         G + "FindCoordinator": group_pb2.FindCoordinatorRequest(key="readers"),
         G + "JoinGroup": group_pb2.JoinGroupRequest(
             group_id=group,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftlog.kraft.controller import BrokerRegistration
 from kraftlog.kraft.endpoints import AddressBook, Endpoint
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
 from kraftlog.kraft.raft import RaftConfig, ReplicaKey
@@ -116,7 +117,9 @@ async def test_three_voters_and_an_observer_over_grpc(tmp_path: Path) -> None:
 
         await until(lambda: any(member.node.is_leader for member in running))
         (leader,) = (member for member in running if member.node.is_leader)
-        epoch = await leader.node.register_broker(7, bytes(16), "localhost", 9092)
+        epoch = await leader.node.register_broker(
+            BrokerRegistration(node_id=7, incarnation_id=bytes(16), host="localhost", port=9092)
+        )
         await leader.node.heartbeat(7, epoch)
         await asyncio.gather(*(create(leader.node, f"t{number}") for number in range(60)))
         for member in running:

@@ -151,7 +151,7 @@ class World:
             clock=SimClock(asyncio.get_running_loop()),
             random=random.Random(seed),
             node_id=seed,
-            partition_count=1,
+            partition_count=lambda: 1,
         )
 
     async def run(self, faults: list[Fault]) -> None:

@@ -173,7 +173,7 @@ class Node:
             clock=self.clock,
             random=random.Random(seed),
             node_id=1,
-            partition_count=PARTITIONS,
+            partition_count=lambda: PARTITIONS,
         )
         self.epoch = 0
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from kraftlog.kraft.controller import BrokerRegistration
 from kraftlog.kraft.endpoints import AddressBook, Endpoint
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS
 from kraftlog.kraft.raft import RaftConfig, ReplicaKey
@@ -264,7 +265,9 @@ def with_cluster(
 
 
 async def live_broker(node: QuorumNode, number: int = 7) -> int:
-    epoch = await node.register_broker(number, bytes([number]) * 16, "localhost", 9092)
+    epoch = await node.register_broker(
+        BrokerRegistration(node_id=number, incarnation_id=bytes([number]) * 16, host="localhost", port=9092)
+    )
     await node.heartbeat(number, epoch)
     return epoch
 

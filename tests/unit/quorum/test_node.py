@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from kraftlog.kraft.controller import BrokerRegistration
 from kraftlog.kraft.image import NO_LEADER, MetadataDelta, MetadataImage
 from kraftlog.kraft.raft import AppendRequest, ReplicaKey, VoteRequest
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
@@ -60,7 +61,11 @@ async def started(host: Host) -> tuple[QuorumNode, int]:
     """A running node with its own broker registered and unfenced; and the broker epoch."""
     node = host.node()
     await node.start()
-    epoch = await node.register_broker(1, bytes([host.starts]) * 16, "localhost", 9092, log_dirs=(DIRECTORY,))
+    epoch = await node.register_broker(
+        BrokerRegistration(
+            node_id=1, incarnation_id=bytes([host.starts]) * 16, host="localhost", port=9092, log_dirs=(DIRECTORY,)
+        )
+    )
     await node.heartbeat(1, epoch)
     return node, epoch
 
@@ -130,7 +135,9 @@ async def test_restart_finds_everything_in_a_new_term() -> None:
     assert again.image.next_producer_id == 1000
     with pytest.raises(StaleBrokerEpochError):
         await again.allocate_producer_ids(1, epoch - 1)
-    new_epoch = await again.register_broker(1, b"\x09" * 16, "localhost", 9093, log_dirs=(DIRECTORY,))
+    new_epoch = await again.register_broker(
+        BrokerRegistration(node_id=1, incarnation_id=b"\x09" * 16, host="localhost", port=9093, log_dirs=(DIRECTORY,))
+    )
     assert new_epoch > epoch
     assert again.image.topics["orders"].partitions[0].leader_id == NO_LEADER
     await again.heartbeat(1, new_epoch)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from kraftlog.kraft.controller import BrokerRegistration
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.log_adapter import METADATA_LOG_CONFIGS, MetadataLog, SnapshotFiles, format_metadata_log
 from kraftlog.kraft.raft import EntryKind, ReplicaKey, Voters
@@ -95,7 +96,11 @@ class History:
 
 
 async def some_work(node: QuorumNode, history: History, rng: random.Random) -> None:
-    epoch = await node.register_broker(1, rng.randbytes(16), "localhost", 9092, log_dirs=(bytes(range(16)),))
+    epoch = await node.register_broker(
+        BrokerRegistration(
+            node_id=1, incarnation_id=rng.randbytes(16), host="localhost", port=9092, log_dirs=(bytes(range(16)),)
+        )
+    )
     await node.heartbeat(1, epoch)
     for _ in range(rng.randrange(12)):
         kind = rng.randrange(4)
@@ -199,7 +204,9 @@ async def test_snapshots_come_by_time_too() -> None:
     files = SnapshotFiles(fs, log.directory)
     node = make_node(fs, log, clock, 1)
     await node.start()
-    epoch = await node.register_broker(1, bytes(16), "localhost", 9092)
+    epoch = await node.register_broker(
+        BrokerRegistration(node_id=1, incarnation_id=bytes(16), host="localhost", port=9092)
+    )
     await settled()
     assert files.ids() == [GENESIS]
     clock.now_ms += 3_599_000
@@ -244,7 +251,9 @@ async def test_first_leader_writes_the_feature_levels_of_the_genesis() -> None:
     fs, clock = formatted(), FakeClock()
     node = make_node(fs, open_log(fs, clock), clock, 1)
     await node.start()
-    epoch = await node.register_broker(1, bytes(16), "localhost", 9092)
+    epoch = await node.register_broker(
+        BrokerRegistration(node_id=1, incarnation_id=bytes(16), host="localhost", port=9092)
+    )
     assert epoch > 0
     assert dict(node.image.features) == {"metadata.version": 1}
     await node.stop()
@@ -257,7 +266,11 @@ async def test_first_leader_writes_the_voters_of_the_genesis() -> None:
         log_dir = open_log_dir(fs, clock)
         node = make_node(fs, log_dir.logs[KEY], clock, 1)
         await node.start()
-        await node.register_broker(1, bytes(16), "localhost", 9092, log_dirs=(bytes(range(16)),))
+        await node.register_broker(
+            BrokerRegistration(
+                node_id=1, incarnation_id=bytes(16), host="localhost", port=9092, log_dirs=(bytes(range(16)),)
+            )
+        )
         await node.stop()
         log_dir.close()
     loaded = MetadataLog(open_log(fs, clock), fs, cluster_id="test", voters=frozenset(), node_id=1).load()

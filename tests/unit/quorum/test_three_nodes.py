@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kraftlog.kraft.controller import BrokerRegistration
 from kraftlog.kraft.image import MetadataDelta, MetadataImage, TopicImage
 from kraftlog.kraft.log_adapter import SnapshotFiles
 from kraftlog.kraft.raft import Message, ReplicaKey, SnapshotRequest
@@ -122,7 +123,9 @@ def with_quorum(work: Work, seed: int = 1, snapshot_bytes: int = 1 << 20) -> Non
 
 
 async def live_broker(node: QuorumNode, number: int = 7) -> int:
-    epoch = await node.register_broker(number, bytes([number]) * 16, "localhost", 9092)
+    epoch = await node.register_broker(
+        BrokerRegistration(node_id=number, incarnation_id=bytes([number]) * 16, host="localhost", port=9092)
+    )
     reply = await node.heartbeat(number, epoch)
     assert not reply.is_fenced
     return epoch

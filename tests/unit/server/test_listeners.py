@@ -62,6 +62,7 @@ def test_nodes_of_one_role() -> None:
     assert plan.protocol("CONTROLLER") is SecurityProtocol.PLAINTEXT  # as in Kafka, while nothing is secured
     plan = config(
         process_roles="broker",
+        controller_quorum_bootstrap_servers="c:9093",
         listeners="SSL://:9092",
         controller_listener_names="CONTROLLER,OLD",
         listener_security_protocol_map="CONTROLLER:SSL,OLD:PLAINTEXT",

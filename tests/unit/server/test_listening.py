@@ -138,6 +138,7 @@ async def test_a_broker_prepares_to_dial_controllers_whose_listener_it_does_not_
     listening = await opened(
         network,
         process_roles="broker",
+        controller_quorum_bootstrap_servers="c:9093",
         listeners="PLAINTEXT://h:0",
         controller_listener_names="CONTROLLER",
         listener_security_protocol_map="CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",

@@ -97,6 +97,7 @@ def test_a_listener_may_have_keys_of_its_own(tmp_path: Path) -> None:
 def test_a_broker_that_only_dials_controllers_needs_no_key_of_its_own() -> None:
     pairs = {
         "process.roles": "broker",
+        "controller.quorum.bootstrap.servers": "c:9093",
         "listeners": "PLAINTEXT://:0",
         "listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",

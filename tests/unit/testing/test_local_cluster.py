@@ -60,6 +60,23 @@ def test_a_failing_test_leaves_no_node_behind() -> None:
     assert not _is_running(pids[0])
 
 
+@pytest.mark.slow
+def test_three_nodes_are_one_cluster() -> None:
+    """Each is asked through its own address; partitions are on all of them; the loss of one leaves a quorum."""
+    with kraftlog.testing.cluster(3) as cluster:
+        with kraftlog.Admin(bootstrap_servers=cluster.nodes[2].address) as admin:
+            admin.create_topics([kraftlog.NewTopic(name="orders", num_partitions=6, replication_factor=1)])
+            (topic,) = admin.describe_topics(["orders"])
+            assert {partition.leader_id for partition in topic.partitions} == {1, 2, 3}
+        with kraftlog.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            sent = [producer.send("orders", b"%d" % number, partition=number % 6) for number in range(60)]
+            assert {future.result(30).partition for future in sent} == set(range(6))
+        cluster.nodes[0].kill9()
+        with kraftlog.Admin(bootstrap_servers=cluster.nodes[1].address) as admin:
+            admin.create_topics([kraftlog.NewTopic(name="after", num_partitions=1, replication_factor=1)])
+            assert "after" in admin.list_topics()
+
+
 def test_a_node_that_does_not_start_says_why(tmp_path: Path) -> None:
     """The error holds the node's own words: here, of a port that is taken."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -73,5 +90,5 @@ def test_a_node_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 def test_more_nodes_than_there_can_be_are_refused() -> None:
     """The bound is told, not met by a hanging cluster."""
-    with pytest.raises(InvalidConfigError, match="cluster of 2 nodes"), kraftlog.testing.cluster(2):
+    with pytest.raises(InvalidConfigError, match="cluster of 10 nodes"), kraftlog.testing.cluster(10):
         pass

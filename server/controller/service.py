@@ -1,0 +1,113 @@
+"""The service `Controller`, for the listeners of controllers: what brokers ask of the leader of the metadata quorum."""
+
+from kraftlog.kraft.controller import BrokerRegistration
+from kraftlog.kraft.image import BrokerEndpoint
+from kraftlog.proto import controller_pb2
+from kraftlog.proto.errors import InvalidRequestError, NotControllerError
+from kraftlog.proto.seams import CallContext, Handlers
+from kraftlog.server.apis.protobuf import parse, protobuf_handler
+from kraftlog.server.controller.operations import OPERATIONS
+from kraftlog.server.quorum import QuorumNode
+
+SERVICE = "/kraftlog.v1.Controller/"
+FORWARD = SERVICE + "Forward"
+REGISTER_BROKER = SERVICE + "RegisterBroker"
+BROKER_HEARTBEAT = SERVICE + "BrokerHeartbeat"
+ALLOCATE_PRODUCER_IDS = SERVICE + "AllocateProducerIds"
+
+MAX_ENTRIES = 1_000  # log directories, listeners or features of one broker
+
+
+class ControllerService:
+    """Used from one event loop. Every method raises `NotControllerError` where another node leads."""
+
+    def __init__(self, quorum: QuorumNode) -> None:
+        self._quorum = quorum
+
+    def handlers(self) -> Handlers:
+        """By full method name."""
+        return Handlers(
+            unary={
+                FORWARD: protobuf_handler(controller_pb2.ForwardRequest, self._forward),
+                REGISTER_BROKER: protobuf_handler(controller_pb2.RegisterBrokerRequest, self._register_broker),
+                BROKER_HEARTBEAT: protobuf_handler(controller_pb2.BrokerHeartbeatRequest, self._heartbeat),
+                ALLOCATE_PRODUCER_IDS: protobuf_handler(controller_pb2.AllocateProducerIdsRequest, self._allocate),
+            }
+        )
+
+    async def _forward(
+        self, request: controller_pb2.ForwardRequest, context: CallContext
+    ) -> controller_pb2.ForwardResponse:
+        operation = OPERATIONS.get(request.method)
+        if operation is None:
+            raise InvalidRequestError(
+                f"{request.method[:100]!r} is no method that a controller does for brokers; it knows "
+                f"{', '.join(sorted(OPERATIONS))}"
+            )
+        self._check_leads()
+        response = await operation.run(self._quorum, parse(operation.request, request.request), request.internal)
+        return controller_pb2.ForwardResponse(
+            response=response.SerializeToString(deterministic=True), metadata_offset=self._quorum.image.offset
+        )
+
+    async def _register_broker(
+        self, request: controller_pb2.RegisterBrokerRequest, context: CallContext
+    ) -> controller_pb2.RegisterBrokerResponse:
+        for what, entries in (
+            ("log directories", request.log_dirs),
+            ("listeners", request.listeners),
+            ("features", request.features),
+        ):
+            if len(entries) > MAX_ENTRIES:
+                raise InvalidRequestError(
+                    f"a registration with {len(entries)} {what} was sent, the limit is {MAX_ENTRIES}"
+                )
+        has_epoch = request.HasField("previous_broker_epoch")
+        registration = BrokerRegistration(
+            node_id=request.node_id,
+            incarnation_id=request.incarnation_id,
+            host=request.host,
+            port=request.port,
+            rack=request.rack,
+            log_dirs=tuple(request.log_dirs),
+            previous_broker_epoch=request.previous_broker_epoch if has_epoch else None,
+            features={each.name: (each.min_level, each.max_level) for each in request.features},
+            endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port) for each in request.listeners),
+        )
+        self._check_leads()
+        epoch = await self._quorum.register_broker(registration)
+        return controller_pb2.RegisterBrokerResponse(broker_epoch=epoch)
+
+    async def _heartbeat(
+        self, request: controller_pb2.BrokerHeartbeatRequest, context: CallContext
+    ) -> controller_pb2.BrokerHeartbeatResponse:
+        self._check_leads()
+        reply = await self._quorum.heartbeat(
+            request.node_id,
+            request.broker_epoch,
+            metadata_offset=request.metadata_offset,
+            want_fence=request.want_fence,
+            want_shut_down=request.want_shut_down,
+            offline_log_dirs=tuple(request.offline_log_dirs),
+        )
+        return controller_pb2.BrokerHeartbeatResponse(
+            is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
+        )
+
+    async def _allocate(
+        self, request: controller_pb2.AllocateProducerIdsRequest, context: CallContext
+    ) -> controller_pb2.AllocateProducerIdsResponse:
+        self._check_leads()
+        first_id, count = await self._quorum.allocate_producer_ids(
+            request.node_id, request.broker_epoch, request.count, request_id=request.request_id or None
+        )
+        return controller_pb2.AllocateProducerIdsResponse(first_id=first_id, count=count)
+
+    def _check_leads(self) -> None:
+        if not self._quorum.is_leader:
+            leader = self._quorum.leader_id
+            raise NotControllerError(
+                "the leader of the metadata quorum is not known here"
+                if leader is None or leader == self._quorum.node_id
+                else f"node {leader} leads the metadata quorum"
+            )
