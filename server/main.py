@@ -23,8 +23,8 @@ from pathlib import Path  # noqa: E402
 
 from kraftlog.logstore import RealFileSystem  # noqa: E402
 from kraftlog.proto.errors import KraftlogError  # noqa: E402
-from kraftlog.proto.properties import read_properties  # noqa: E402
 from kraftlog.server.config import NodeConfig  # noqa: E402
+from kraftlog.server.config_file import read_node_config  # noqa: E402
 from kraftlog.server.grpc import GrpcNetwork  # noqa: E402
 from kraftlog.server.limits import raise_open_files_limit  # noqa: E402
 from kraftlog.server.node import Node  # noqa: E402
@@ -38,7 +38,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node until a signal; returns the exit code."""
     parser = argparse.ArgumentParser(prog="kraftlog.server.main", description="Run a kraftlog node.")
-    parser.add_argument("--config", required=True, type=Path, help="server.properties of the node")
+    parser.add_argument("--config", required=True, type=Path, help="server.properties or node.toml")
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
     parsed = parser.parse_args(arguments)
     logging.basicConfig(
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        return asyncio.run(_run(_within_limits(NodeConfig.from_properties(read_properties(parsed.config)))))
+        return asyncio.run(_run(_within_limits(read_node_config(parsed.config))))
     except (KraftlogError, OSError) as error:
         print(f"kraftlog: error: {_one_line(error)}", file=sys.stderr)
         return 1

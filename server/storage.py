@@ -9,8 +9,9 @@ from kraftlog.kraft.log_adapter import format_metadata_log
 from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.logstore import FileSystem, format_log_dir, layout
 
-Voters = Mapping[ReplicaKey, Endpoint]
-"""The first voters of a cluster, and where they listen; the same on each of its nodes."""
+Voters = Mapping[ReplicaKey, Endpoint | None]
+"""The first voters of a cluster, and where they listen; the same on each of its nodes. None: where a voter that is alone
+listens, it says itself when it leads."""
 
 
 def format_node_directory(
@@ -36,7 +37,7 @@ def format_node_directory(
             fs,
             path,
             voters=frozenset(voters),
-            endpoints=voters,
+            endpoints={key: endpoint for key, endpoint in voters.items() if endpoint is not None},
             feature_levels={name: feature.max_level for name, feature in SUPPORTED_FEATURES.items()},
             timestamp_ms=timestamp_ms,
         )

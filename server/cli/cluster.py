@@ -110,6 +110,8 @@ def _format_once(home: Path, listeners: str | None, cluster_id: str | None, more
     from kraftlog.proto.properties import format_properties
     from kraftlog.server.cli.storage import cluster_id_of, format_directory
     from kraftlog.server.config import NodeConfig
+    from kraftlog.server.config_file import read_node_config
+    from kraftlog.server.first_voters import choose_first_voters
 
     directory = node_directory(home, 1)
     data = directory / "data"
@@ -131,7 +133,9 @@ def _format_once(home: Path, listeners: str | None, cluster_id: str | None, more
     if existing is not None:
         return existing
     made = cluster_id or random_uuid()
-    format_directory(data, cluster_id=made, node_id=1)
+    config = read_node_config(properties)
+    chosen = choose_first_voters(config, fresh_directory_id=random_uuid())
+    format_directory(data, cluster_id=made, node_id=config.node_id, chosen=chosen)
     return made
 
 

@@ -1,6 +1,6 @@
 """One node of a local cluster: its folder, its process, and what it says when it starts.
 
-<home>/node-<id>/server.properties   its configuration, as `kraftctl server start --config` takes it
+<home>/node-<id>/server.properties   its configuration, as `kraftctl server run --config` takes it
 <home>/node-<id>/data/               its log directory
 <home>/node-<id>/server.log          what it prints
 """

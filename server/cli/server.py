@@ -9,6 +9,7 @@ import click
 
 from kraftlog.sdk.cli.options import format_option
 from kraftlog.sdk.cli.output import print_json
+from kraftlog.server.cli.storage import config_option
 
 if TYPE_CHECKING:
     from kraftlog.server.config import NodeConfig
@@ -20,23 +21,27 @@ def server() -> None:
 
 
 @server.command()
-@click.option("--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@config_option
 @format_option
-def start(path: Path, output_format: str) -> None:
-    """Run the node of this server.properties until SIGTERM or Ctrl-C.
+def run(path: Path, output_format: str) -> None:
+    """Run the node of this configuration until SIGTERM or Ctrl-C.
 
-    Takes the place of this process, so that a service manager's signals reach the node itself.
+    Takes the place of this process, so that a service manager's signals reach the node itself. Its log directory has been
+    formatted with `kraftctl storage format`.
     """
     _read_config(path)  # mistakes get kraftctl's exit codes
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "kraftlog.server.main", "--config", str(path)])
 
 
+server.add_command(run, "start")
+
+
 @server.command()
-@click.option("--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@config_option
 @format_option
 def check(path: Path, output_format: str) -> None:
-    """Read a server.properties, and the certificates that it names, and say whether a node would take them."""
+    """Read a configuration, and the certificates that it names, and say whether a node would take them."""
     config = _read_config(path)
     if output_format == "json":
         print_json({"valid": True, "node_id": config.node_id, "log_dirs": list(config.log_dirs)})
@@ -46,10 +51,9 @@ def check(path: Path, output_format: str) -> None:
 
 
 def _read_config(path: Path) -> "NodeConfig":
-    from kraftlog.proto.properties import read_properties
-    from kraftlog.server.config import NodeConfig
+    from kraftlog.server.config_file import read_node_config
     from kraftlog.server.tls import check_listeners
 
-    config = NodeConfig.from_properties(read_properties(path))
+    config = read_node_config(path)
     check_listeners(config)
     return config
