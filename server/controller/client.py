@@ -168,7 +168,7 @@ class ControllerClient:
             data = await channel.unary(REGISTER_BROKER, request.SerializeToString(), timeout_ms=timeout_ms)
             return controller_pb2.RegisterBrokerResponse.FromString(data).broker_epoch
 
-        return await self._ask(lambda: self._quorum.register_broker(registration), there)
+        return await self._ask(lambda: self._quorum.controller.register_broker(registration), there)
 
     async def heartbeat(
         self,
@@ -191,7 +191,7 @@ class ControllerClient:
         )
 
         async def here() -> HeartbeatReply:
-            return await self._quorum.heartbeat(
+            return await self._quorum.controller.heartbeat(
                 node_id,
                 broker_epoch,
                 metadata_offset=metadata_offset,
@@ -220,7 +220,8 @@ class ControllerClient:
             return answer.first_id, answer.count
 
         return await self._ask(
-            lambda: self._quorum.allocate_producer_ids(node_id, broker_epoch, count, request_id=request_id), there
+            lambda: self._quorum.controller.allocate_producer_ids(node_id, broker_epoch, count, request_id=request_id),
+            there,
         )
 
     # --- attempts -------------------------------------------------------------------------------------------------

@@ -45,43 +45,47 @@ class Operation(Generic[Request, Response]):
 async def _create_topics(
     quorum: QuorumNode, request: admin_pb2.CreateTopicsRequest, is_internal: bool
 ) -> admin_pb2.CreateTopicsResponse:
-    return await quorum.create_topics(request, allow_internal=is_internal, request_id=request.request_id or None)
+    return await quorum.controller.create_topics(
+        request, allow_internal=is_internal, request_id=request.request_id or None
+    )
 
 
 async def _delete_topics(
     quorum: QuorumNode, request: admin_pb2.DeleteTopicsRequest, is_internal: bool
 ) -> admin_pb2.DeleteTopicsResponse:
-    return await quorum.delete_topics(request, allow_internal=is_internal, request_id=request.request_id or None)
+    return await quorum.controller.delete_topics(
+        request, allow_internal=is_internal, request_id=request.request_id or None
+    )
 
 
 async def _create_partitions(
     quorum: QuorumNode, request: admin_pb2.CreatePartitionsRequest, is_internal: bool
 ) -> admin_pb2.CreatePartitionsResponse:
-    return await quorum.create_partitions(request, request_id=request.request_id or None)
+    return await quorum.controller.create_partitions(request, request_id=request.request_id or None)
 
 
 async def _alter_configs(
     quorum: QuorumNode, request: admin_pb2.IncrementalAlterConfigsRequest, is_internal: bool
 ) -> admin_pb2.IncrementalAlterConfigsResponse:
-    return await quorum.alter_configs(request, request_id=request.request_id or None)
+    return await quorum.controller.alter_configs(request, request_id=request.request_id or None)
 
 
 async def _elect_leaders(
     quorum: QuorumNode, request: admin_pb2.ElectLeadersRequest, is_internal: bool
 ) -> admin_pb2.ElectLeadersResponse:
-    return await quorum.elect_leaders(request, request_id=request.request_id or None)
+    return await quorum.controller.elect_leaders(request, request_id=request.request_id or None)
 
 
 async def _update_features(
     quorum: QuorumNode, request: admin_pb2.UpdateFeaturesRequest, is_internal: bool
 ) -> admin_pb2.UpdateFeaturesResponse:
-    return await quorum.update_features(request, request_id=request.request_id or None)
+    return await quorum.controller.update_features(request, request_id=request.request_id or None)
 
 
 async def _unregister_broker(
     quorum: QuorumNode, request: admin_pb2.UnregisterBrokerRequest, is_internal: bool
 ) -> admin_pb2.UnregisterBrokerResponse:
-    await quorum.unregister_broker(request.node_id, request_id=request.request_id or None)
+    await quorum.controller.unregister_broker(request.node_id, request_id=request.request_id or None)
     return admin_pb2.UnregisterBrokerResponse()
 
 

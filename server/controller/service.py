@@ -75,14 +75,14 @@ class ControllerService:
             endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port) for each in request.listeners),
         )
         self._check_leads()
-        epoch = await self._quorum.register_broker(registration)
+        epoch = await self._quorum.controller.register_broker(registration)
         return controller_pb2.RegisterBrokerResponse(broker_epoch=epoch)
 
     async def _heartbeat(
         self, request: controller_pb2.BrokerHeartbeatRequest, context: CallContext
     ) -> controller_pb2.BrokerHeartbeatResponse:
         self._check_leads()
-        reply = await self._quorum.heartbeat(
+        reply = await self._quorum.controller.heartbeat(
             request.node_id,
             request.broker_epoch,
             metadata_offset=request.metadata_offset,
@@ -98,7 +98,7 @@ class ControllerService:
         self, request: controller_pb2.AllocateProducerIdsRequest, context: CallContext
     ) -> controller_pb2.AllocateProducerIdsResponse:
         self._check_leads()
-        first_id, count = await self._quorum.allocate_producer_ids(
+        first_id, count = await self._quorum.controller.allocate_producer_ids(
             request.node_id, request.broker_epoch, request.count, request_id=request.request_id or None
         )
         return controller_pb2.AllocateProducerIdsResponse(first_id=first_id, count=count)

@@ -7,24 +7,16 @@ Every node of a cluster has one. Without a vote it observes: it has the log and 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from kraftlog.kraft.controller import (
-    BrokerRegistration,
     ConfigSchema,
     Controller,
     ControllerConfig,
-    HeartbeatReply,
-    IsrAnswer,
-    IsrChange,
-    OperationKind,
-    RequestId,
-    Result,
     UncleanElection,
-    operations,
 )
 from kraftlog.kraft.endpoints import AddressBook, Endpoint
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
@@ -49,20 +41,6 @@ from kraftlog.kraft.records import ControlBatches, OffsetRecord, decode_records,
 from kraftlog.kraft.snapshot import SnapshotContents
 from kraftlog.logstore import TOPIC_CONFIGS
 from kraftlog.logstore.filesystem import FileSystem
-from kraftlog.proto.admin_pb2 import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
 from kraftlog.proto.errors import (
     KraftlogError,
     NotControllerError,
@@ -75,6 +53,7 @@ from kraftlog.proto.records import read_header
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
 from kraftlog.server.quorum.describe import FetchTimes, QuorumDescription, describe_quorum
 from kraftlog.server.quorum.driver import QuorumDriver
+from kraftlog.server.quorum.local_controller import LocalController
 from kraftlog.server.quorum.peers import Peers
 from kraftlog.server.quorum.reads import ReadBarrier
 from kraftlog.server.quorum.snapshots import SnapshotConfig, Snapshotter
@@ -127,8 +106,7 @@ class QuorumNode:
     """One voter or observer of the metadata quorum with its controller. Used from one event loop.
 
     `log` is the opened `__cluster_metadata-0`; whoever opened it closes it, after `stop`. Answers come in the order:
-    durable, then in `image` and told to the publishers, then the operation returns. An operation that fails with
-    `NotControllerError` after it was accepted may still take effect: the next leader decides.
+    durable, then in `image` and told to the publishers, then the operation of `controller` returns.
     """
 
     def __init__(
@@ -172,6 +150,9 @@ class QuorumNode:
                 list_defaults={name: known.default for name, known in TOPIC_CONFIGS.items() if known.type == "list"},
             ),
             on_unclean_election=self._report_unclean_election,
+        )
+        self.controller = LocalController(
+            self._controller, clock, wake=self._wake, poll=self._schedule_poll, why_not_running=self._why_not_running
         )
         self._snapshotter = Snapshotter(
             config=config.snapshots, clock=clock, take=self._take_snapshot, on_failed=self._stop_for
@@ -397,112 +378,6 @@ class QuorumNode:
             publisher.on_metadata_update(MetadataDelta.of_everything(self.image), self.image)
         self._publishers.append(publisher)
 
-    # --- operations ---------------------------------------------------------------------------------------------
-
-    # A `request_id` (16 random bytes, the same on each repeat) makes an operation safe to repeat after a lost answer and
-    # over a change of the leader: it is answered as it was the first time, and not done again.
-
-    async def create_topics(
-        self, request: CreateTopicsRequest, *, allow_internal: bool = False, request_id: bytes | None = None
-    ) -> CreateTopicsResponse:
-        """`allow_internal`: also the cluster's own topics; never set for a client's request."""
-        return await self._submit(
-            lambda: self._controller.create_topics(request, allow_internal=allow_internal),
-            operations.CREATE_TOPICS,
-            request_id,
-        )
-
-    async def delete_topics(
-        self, request: DeleteTopicsRequest, *, allow_internal: bool = False, request_id: bytes | None = None
-    ) -> DeleteTopicsResponse:
-        return await self._submit(
-            lambda: self._controller.delete_topics(request, allow_internal=allow_internal),
-            operations.DELETE_TOPICS,
-            request_id,
-        )
-
-    async def create_partitions(
-        self, request: CreatePartitionsRequest, *, request_id: bytes | None = None
-    ) -> CreatePartitionsResponse:
-        return await self._submit(
-            lambda: self._controller.create_partitions(request), operations.CREATE_PARTITIONS, request_id
-        )
-
-    async def alter_configs(
-        self, request: IncrementalAlterConfigsRequest, *, request_id: bytes | None = None
-    ) -> IncrementalAlterConfigsResponse:
-        return await self._submit(lambda: self._controller.alter_configs(request), operations.ALTER_CONFIGS, request_id)
-
-    async def elect_leaders(
-        self, request: ElectLeadersRequest, *, request_id: bytes | None = None
-    ) -> ElectLeadersResponse:
-        return await self._submit(lambda: self._controller.elect_leaders(request), operations.ELECT_LEADERS, request_id)
-
-    async def update_features(
-        self, request: UpdateFeaturesRequest, *, request_id: bytes | None = None
-    ) -> UpdateFeaturesResponse:
-        return await self._submit(
-            lambda: self._controller.update_features(request), operations.UPDATE_FEATURES, request_id
-        )
-
-    async def alter_partition(self, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
-        """The in-sync replicas of partitions that `node_id` leads; one answer for each change."""
-        return await self._submit(lambda: self._controller.alter_partition(node_id, broker_epoch, changes))
-
-    async def register_broker(self, registration: BrokerRegistration) -> int:
-        """The broker epoch. The broker is fenced until its first heartbeat with up-to-date metadata."""
-        epoch = await self._submit(
-            lambda: self._controller.register_broker(registration, now_ms=self._clock.monotonic_ms())
-        )
-        self._schedule_poll()  # more elections than one batch holds go on there
-        return epoch
-
-    async def heartbeat(
-        self,
-        node_id: int,
-        broker_epoch: int,
-        *,
-        metadata_offset: int | None = None,
-        want_fence: bool = False,
-        want_shut_down: bool = False,
-        offline_log_dirs: Collection[bytes] = (),
-    ) -> HeartbeatReply:
-        """A broker lives, and has applied metadata up to `metadata_offset` (None: what this node has).
-
-        Unfences a caught-up broker. With `want_shut_down`, repeat it until the reply says `should_shut_down`.
-        `offline_log_dirs`: ids of directories that have failed since the registration.
-        """
-        reply = await self._submit(
-            lambda: self._controller.heartbeat(
-                node_id,
-                broker_epoch,
-                metadata_offset=self.image.offset if metadata_offset is None else metadata_offset,
-                want_fence=want_fence,
-                want_shut_down=want_shut_down,
-                offline_log_dirs=offline_log_dirs,
-                now_ms=self._clock.monotonic_ms(),
-            )
-        )
-        self._schedule_poll()
-        return reply
-
-    async def unregister_broker(self, node_id: int, *, request_id: bytes | None = None) -> None:
-        await self._submit(
-            lambda: self._controller.unregister_broker(node_id), operations.UNREGISTER_BROKER, request_id
-        )
-        self._schedule_poll()
-
-    async def allocate_producer_ids(
-        self, node_id: int, broker_epoch: int, count: int = 1000, *, request_id: bytes | None = None
-    ) -> tuple[int, int]:
-        """(first id, number of ids): given out once in the life of the cluster."""
-        block = await self._submit(
-            lambda: self._controller.allocate_producer_ids(node_id, broker_epoch, count),
-            operations.ALLOCATE_PRODUCER_IDS,
-            request_id,
-        )
-        return block.first_id, block.id_count
-
     # --- reads and membership -----------------------------------------------------------------------------------
 
     async def read_barrier(self, timeout_ms: float | None = None) -> None:
@@ -511,8 +386,9 @@ class QuorumNode:
         Works on every node. Raises `NotControllerError` if no leader could be asked within `timeout_ms` (None:
         `read_timeout_ms`); may be repeated.
         """
-        if self._driver is None or self._ended.is_set():
-            raise self._why_not_running()
+        refusal = self._why_not_running()
+        if refusal is not None:
+            raise refusal
         await self._reads.wait(self._config.read_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def _read_index(self) -> int:
@@ -589,36 +465,17 @@ class QuorumNode:
                 f"node {key.node_id} did not take over within {self._config.election_timeout_ms:.0f} ms"
             )
 
-    # --- operations' way into the log ---------------------------------------------------------------------------
-
-    async def _submit(
-        self,
-        operation: Callable[[], Result[T]],
-        kind: OperationKind[T] | None = None,
-        request_id: bytes | None = None,
-    ) -> T:
-        """Decide now, return when it is committed. Cancelling the caller does not undo it."""
-        request = None if kind is None or request_id is None else RequestId(request_id, kind)
-        if self._driver is None or self._failure is not None or self._ended.is_set():
-            raise self._why_not_running()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def complete(response: Any, error: KraftlogError | None) -> None:
-            if future.done():
-                return  # the caller has gone
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(response)
-
-        self._controller.submit(operation, complete, wall_ms=self._clock.wall_ms(), request=request)
-        self._driver.wake()
-        return await future
-
-    def _why_not_running(self) -> KraftlogError:
+    def _why_not_running(self) -> KraftlogError | None:
         if self._failure is not None:
             return _as_kraftlog_error(self._failure)
-        return NotControllerError(f"node {self._config.node_id} is not running")
+        if self._driver is None or self._ended.is_set():
+            return NotControllerError(f"node {self._config.node_id} is not running")
+        return None
+
+    def _wake(self) -> None:
+        """The core has an input."""
+        if self._driver is not None:
+            self._driver.wake()
 
     # --- the core's inputs and effects --------------------------------------------------------------------------
 
@@ -657,8 +514,7 @@ class QuorumNode:
 
     def _after_input(self) -> None:
         self._look_around()
-        if self._driver is not None:
-            self._driver.wake()
+        self._wake()
 
     def _look_around(self) -> None:
         """The core may have changed: tell everybody who depends on it."""
@@ -797,8 +653,7 @@ class QuorumNode:
         deadline = self._controller.poll(now_ms=now, wall_ms=self._clock.wall_ms())
         if deadline is not None:
             self._schedule("poll", deadline - now, self._schedule_poll)
-        if self._driver is not None:
-            self._driver.wake()  # it may have fenced somebody
+        self._wake()  # it may have fenced somebody
 
     def _schedule(self, name: str, delay_ms: float, work: Callable[[], None]) -> None:
         if name in self._timers:

@@ -96,7 +96,7 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 async def create(node: QuorumNode, name: str) -> None:
     topic = NewTopic(name=name, num_partitions=1, replication_factor=1)
-    response = await node.create_topics(CreateTopicsRequest(topics=[topic]))
+    response = await node.controller.create_topics(CreateTopicsRequest(topics=[topic]))
     assert response.topics[0].error_code == 0
 
 
@@ -117,10 +117,10 @@ async def test_three_voters_and_an_observer_over_grpc(tmp_path: Path) -> None:
 
         await until(lambda: any(member.node.is_leader for member in running))
         (leader,) = (member for member in running if member.node.is_leader)
-        epoch = await leader.node.register_broker(
+        epoch = await leader.node.controller.register_broker(
             BrokerRegistration(node_id=7, incarnation_id=bytes(16), host="localhost", port=9092)
         )
-        await leader.node.heartbeat(7, epoch)
+        await leader.node.controller.heartbeat(7, epoch, metadata_offset=leader.node.image.offset)
         await asyncio.gather(*(create(leader.node, f"t{number}") for number in range(60)))
         for member in running:
             await member.node.read_barrier(PATIENCE_S * 1_000)

@@ -265,13 +265,13 @@ def with_cluster(
 
 
 async def live_broker(node: QuorumNode, number: int = 7) -> int:
-    epoch = await node.register_broker(
+    epoch = await node.controller.register_broker(
         BrokerRegistration(node_id=number, incarnation_id=bytes([number]) * 16, host="localhost", port=9092)
     )
-    await node.heartbeat(number, epoch)
+    await node.controller.heartbeat(number, epoch, metadata_offset=node.image.offset)
     return epoch
 
 
 async def create(node: QuorumNode, name: str) -> CreateTopicsResponse:
     topic = NewTopic(name=name, num_partitions=1, replication_factor=1)
-    return await node.create_topics(CreateTopicsRequest(topics=[topic]))
+    return await node.controller.create_topics(CreateTopicsRequest(topics=[topic]))

@@ -61,12 +61,12 @@ async def started(host: Host) -> tuple[QuorumNode, int]:
     """A running node with its own broker registered and unfenced; and the broker epoch."""
     node = host.node()
     await node.start()
-    epoch = await node.register_broker(
+    epoch = await node.controller.register_broker(
         BrokerRegistration(
             node_id=1, incarnation_id=bytes([host.starts]) * 16, host="localhost", port=9092, log_dirs=(DIRECTORY,)
         )
     )
-    await node.heartbeat(1, epoch)
+    await node.controller.heartbeat(1, epoch, metadata_offset=node.image.offset)
     return node, epoch
 
 
@@ -99,7 +99,7 @@ async def test_created_topic_is_durable_and_published_when_the_call_returns() ->
     node, _ = await started(host)
     recorder = Recorder()
     node.add_publisher(recorder)
-    response = await node.create_topics(
+    response = await node.controller.create_topics(
         new_topics(NewTopic(name="orders", num_partitions=3, replication_factor=1, configs={"retention.ms": "1000"}))
     )
     assert response.topics[0].error_code == ErrorCode.NONE
@@ -122,8 +122,8 @@ async def test_restart_finds_everything_in_a_new_term() -> None:
     """The log and quorum-state carry the whole state; leader epochs never repeat; producer ids go on."""
     host = Host()
     node, epoch = await started(host)
-    await node.create_topics(new_topics(NewTopic(name="orders", num_partitions=2, replication_factor=1)))
-    assert await node.allocate_producer_ids(1, epoch) == (0, 1000)
+    await node.controller.create_topics(new_topics(NewTopic(name="orders", num_partitions=2, replication_factor=1)))
+    assert await node.controller.allocate_producer_ids(1, epoch) == (0, 1000)
     before = node.image
     await node.stop()
     host.log.crash()
@@ -134,16 +134,16 @@ async def test_restart_finds_everything_in_a_new_term() -> None:
     assert again.image.topics["orders"].topic_id == before.topics["orders"].topic_id
     assert again.image.next_producer_id == 1000
     with pytest.raises(StaleBrokerEpochError):
-        await again.allocate_producer_ids(1, epoch - 1)
-    new_epoch = await again.register_broker(
+        await again.controller.allocate_producer_ids(1, epoch - 1)
+    new_epoch = await again.controller.register_broker(
         BrokerRegistration(node_id=1, incarnation_id=b"\x09" * 16, host="localhost", port=9093, log_dirs=(DIRECTORY,))
     )
     assert new_epoch > epoch
     assert again.image.topics["orders"].partitions[0].leader_id == NO_LEADER
-    await again.heartbeat(1, new_epoch)
+    await again.controller.heartbeat(1, new_epoch, metadata_offset=again.image.offset)
     partition = again.image.topics["orders"].partitions[0]
     assert (partition.leader_id, partition.leader_epoch) == (1, 2)
-    assert await again.allocate_producer_ids(1, new_epoch) == (1000, 1000)
+    assert await again.controller.allocate_producer_ids(1, new_epoch) == (1000, 1000)
     await again.stop()
 
 
@@ -153,12 +153,12 @@ async def test_proposals_during_an_fsync_share_the_next_one() -> None:
     node, _ = await started(host)
     host.executor.hold()
     first = asyncio.ensure_future(
-        node.create_topics(new_topics(NewTopic(name="t0", num_partitions=1, replication_factor=1)))
+        node.controller.create_topics(new_topics(NewTopic(name="t0", num_partitions=1, replication_factor=1)))
     )
     await host.executor.entered.wait()
     later = [
         asyncio.ensure_future(
-            node.create_topics(new_topics(NewTopic(name=f"t{n}", num_partitions=1, replication_factor=1)))
+            node.controller.create_topics(new_topics(NewTopic(name=f"t{n}", num_partitions=1, replication_factor=1)))
         )
         for n in range(1, 20)
     ]
@@ -177,7 +177,7 @@ async def test_same_topic_twice_at_once_is_created_once() -> None:
     host = Host()
     node, _ = await started(host)
     request = new_topics(NewTopic(name="orders", num_partitions=1, replication_factor=1))
-    first, second = await asyncio.gather(node.create_topics(request), node.create_topics(request))
+    first, second = await asyncio.gather(node.controller.create_topics(request), node.controller.create_topics(request))
     assert first.topics[0].error_code == ErrorCode.NONE
     assert second.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     await node.stop()
@@ -189,11 +189,11 @@ async def test_failing_disk_fails_the_operation_and_the_node() -> None:
     node, _ = await started(host)
     host.log.flush_error = StorageError("/data: input/output error")
     with pytest.raises(StorageError):
-        await node.create_topics(new_topics(NewTopic(name="orders", num_partitions=1, replication_factor=1)))
+        await node.controller.create_topics(new_topics(NewTopic(name="orders", num_partitions=1, replication_factor=1)))
     assert isinstance(await node.wait_failed(), StorageError)
     assert "orders" not in node.image.topics
     with pytest.raises(StorageError):
-        await node.delete_topics(DeleteTopicsRequest(names=["orders"]))
+        await node.controller.delete_topics(DeleteTopicsRequest(names=["orders"]))
     await node.stop()
 
 
@@ -203,10 +203,10 @@ async def test_stop_fails_what_waits_and_what_follows() -> None:
     node, _ = await started(host)
     host.executor.hold()
     waiting = asyncio.ensure_future(
-        node.create_topics(new_topics(NewTopic(name="a", num_partitions=1, replication_factor=1)))
+        node.controller.create_topics(new_topics(NewTopic(name="a", num_partitions=1, replication_factor=1)))
     )
     late = asyncio.ensure_future(
-        node.create_topics(new_topics(NewTopic(name="b", num_partitions=1, replication_factor=1)))
+        node.controller.create_topics(new_topics(NewTopic(name="b", num_partitions=1, replication_factor=1)))
     )
     await host.executor.entered.wait()
     stopping = asyncio.ensure_future(node.stop())
@@ -216,7 +216,7 @@ async def test_stop_fails_what_waits_and_what_follows() -> None:
     results = await asyncio.gather(waiting, late, return_exceptions=True)
     assert all(isinstance(result, NotControllerError) for result in results)
     with pytest.raises(NotControllerError):
-        await node.create_topics(new_topics(NewTopic(name="c", num_partitions=1, replication_factor=1)))
+        await node.controller.create_topics(new_topics(NewTopic(name="c", num_partitions=1, replication_factor=1)))
     assert await node.wait_failed() is None
 
 
@@ -241,7 +241,7 @@ async def test_late_publisher_hears_of_everything() -> None:
     """The first call carries the delta from the empty image."""
     host = Host()
     node, _ = await started(host)
-    await node.create_topics(new_topics(NewTopic(name="orders", num_partitions=1, replication_factor=1)))
+    await node.controller.create_topics(new_topics(NewTopic(name="orders", num_partitions=1, replication_factor=1)))
     recorder = Recorder()
     node.add_publisher(recorder)
     ((delta, image),) = recorder.updates
@@ -271,5 +271,5 @@ async def test_broken_invariant_in_a_message_stops_the_node() -> None:
     node.receive(AppendRequest(ReplicaKey(2), me, 9, end, 8, (), end, 1))
     assert isinstance(await node.wait_failed(), IllegalStateError)
     with pytest.raises(IllegalStateError):
-        await node.allocate_producer_ids(1, 0)
+        await node.controller.allocate_producer_ids(1, 0)
     await node.stop()

@@ -96,23 +96,23 @@ class History:
 
 
 async def some_work(node: QuorumNode, history: History, rng: random.Random) -> None:
-    epoch = await node.register_broker(
+    epoch = await node.controller.register_broker(
         BrokerRegistration(
             node_id=1, incarnation_id=rng.randbytes(16), host="localhost", port=9092, log_dirs=(bytes(range(16)),)
         )
     )
-    await node.heartbeat(1, epoch)
+    await node.controller.heartbeat(1, epoch, metadata_offset=node.image.offset)
     for _ in range(rng.randrange(12)):
         kind = rng.randrange(4)
         if kind == 0 and history.created:
             name = rng.choice(sorted(history.created))
             topic_id = history.created.pop(name)
             history.unknown.add(name)
-            await node.delete_topics(DeleteTopicsRequest(names=[name]))
+            await node.controller.delete_topics(DeleteTopicsRequest(names=[name]))
             history.unknown.discard(name)
             assert topic_id
         elif kind == 1:
-            first, count = await node.allocate_producer_ids(1, epoch, 10)
+            first, count = await node.controller.allocate_producer_ids(1, epoch, 10)
             assert first >= history.next_producer_id, "a producer id was given out twice"
             history.next_producer_id = first + count
         else:
@@ -126,7 +126,7 @@ async def some_work(node: QuorumNode, history: History, rng: random.Random) -> N
 
 async def create(node: QuorumNode, name: str) -> tuple[str, bytes]:
     topic = NewTopic(name=name, num_partitions=2, replication_factor=1)
-    response = await node.create_topics(CreateTopicsRequest(topics=[topic]))
+    response = await node.controller.create_topics(CreateTopicsRequest(topics=[topic]))
     return name, response.topics[0].topic_id
 
 
@@ -204,22 +204,22 @@ async def test_snapshots_come_by_time_too() -> None:
     files = SnapshotFiles(fs, log.directory)
     node = make_node(fs, log, clock, 1)
     await node.start()
-    epoch = await node.register_broker(
+    epoch = await node.controller.register_broker(
         BrokerRegistration(node_id=1, incarnation_id=bytes(16), host="localhost", port=9092)
     )
     await settled()
     assert files.ids() == [GENESIS]
     clock.now_ms += 3_599_000
-    await node.allocate_producer_ids(1, epoch)
+    await node.controller.allocate_producer_ids(1, epoch)
     await settled()
     assert files.ids() == [GENESIS]
     clock.now_ms += 1_001
-    await node.allocate_producer_ids(1, epoch)
+    await node.controller.allocate_producer_ids(1, epoch)
     await settled()
     taken = SnapshotId.of(node.image)
     assert files.ids() == [GENESIS, taken]
     clock.now_ms += 3_600_001
-    await node.allocate_producer_ids(1, epoch)
+    await node.controller.allocate_producer_ids(1, epoch)
     await settled()
     assert files.ids() == [taken, SnapshotId.of(node.image)]
     await node.stop()
@@ -251,7 +251,7 @@ async def test_first_leader_writes_the_feature_levels_of_the_genesis() -> None:
     fs, clock = formatted(), FakeClock()
     node = make_node(fs, open_log(fs, clock), clock, 1)
     await node.start()
-    epoch = await node.register_broker(
+    epoch = await node.controller.register_broker(
         BrokerRegistration(node_id=1, incarnation_id=bytes(16), host="localhost", port=9092)
     )
     assert epoch > 0
@@ -266,7 +266,7 @@ async def test_first_leader_writes_the_voters_of_the_genesis() -> None:
         log_dir = open_log_dir(fs, clock)
         node = make_node(fs, log_dir.logs[KEY], clock, 1)
         await node.start()
-        await node.register_broker(
+        await node.controller.register_broker(
             BrokerRegistration(
                 node_id=1, incarnation_id=bytes(16), host="localhost", port=9092, log_dirs=(bytes(range(16)),)
             )

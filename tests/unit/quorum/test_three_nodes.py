@@ -123,17 +123,17 @@ def with_quorum(work: Work, seed: int = 1, snapshot_bytes: int = 1 << 20) -> Non
 
 
 async def live_broker(node: QuorumNode, number: int = 7) -> int:
-    epoch = await node.register_broker(
+    epoch = await node.controller.register_broker(
         BrokerRegistration(node_id=number, incarnation_id=bytes([number]) * 16, host="localhost", port=9092)
     )
-    reply = await node.heartbeat(number, epoch)
+    reply = await node.controller.heartbeat(number, epoch, metadata_offset=node.image.offset)
     assert not reply.is_fenced
     return epoch
 
 
 async def create(node: QuorumNode, name: str) -> CreateTopicsResponse:
     topic = NewTopic(name=name, num_partitions=1, replication_factor=1)
-    return await node.create_topics(CreateTopicsRequest(topics=[topic]))
+    return await node.controller.create_topics(CreateTopicsRequest(topics=[topic]))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -204,7 +204,7 @@ def test_silent_broker_is_fenced_on_time() -> None:
 
 
 async def delete(node: QuorumNode, name: str) -> None:
-    response = await node.delete_topics(DeleteTopicsRequest(names=[name]))
+    response = await node.controller.delete_topics(DeleteTopicsRequest(names=[name]))
     assert response.topics[0].error_code == 0
 
 
@@ -303,7 +303,7 @@ def test_node_that_was_brought_up_by_a_snapshot_can_lead() -> None:
         quorum.cut = {others[0]}
         for n in range(40):
             await create(old, f"t{n}")
-        first = await old.allocate_producer_ids(7, epoch)
+        first = await old.controller.allocate_producer_ids(7, epoch)
         quorum.cut = set()
         await asyncio.sleep(2)
         new = quorum.nodes[others[0]]
@@ -311,7 +311,7 @@ def test_node_that_was_brought_up_by_a_snapshot_can_lead() -> None:
         await asyncio.sleep(1)
         assert new.is_leader
         assert len(new.image.topics) == 40
-        assert await new.allocate_producer_ids(7, epoch) == (first[0] + first[1], first[1])
+        assert await new.controller.allocate_producer_ids(7, epoch) == (first[0] + first[1], first[1])
         assert (await create(new, "t7")).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         await delete(new, "t7")
         await live_broker(new, 8)
