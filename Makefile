@@ -15,6 +15,7 @@ GRPC_TOOLS := grpcio-tools==1.76.0# generated code of protobuf 6.31.1: newer wou
 JOBS ?= 2#          test processes at a time
 SEED ?= 1#          make sim SEED=7
 SEEDS ?= 1000#      make soak SEEDS=100000
+SIM ?= cluster#     make sim SIM=quorum: Raft alone, with more faults
 PART ?=#            make test-deep PART=property: one folder of tests/
 ARGS ?=#            more arguments for pytest, the simulator or the benchmark
 
@@ -23,6 +24,8 @@ FIND_PYTHON = for python in $(PYTHON) python3 python3.13 python3.12 python3.11 p
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; done; \
 	test -n "$$python" || { echo 'kraftlog needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python' >&2; exit 1; }
 PROTOC = .venv-proto/bin/python -m grpc_tools.protoc -Ikraftlog/proto=proto $(patsubst %,kraftlog/%,$(wildcard proto/*.proto))
+SIMULATOR = $(BIN)/python -m kraftlog.testing.$(if $(filter quorum,$(SIM)),raft_sim,sim)
+TALLY = tests/sim/raft/tally.csv
 PYRIGHT = PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 # Every module by the path of its import name: by its place in the checkout it would be a second module with other types.
 MODULES = `find -L build/types/kraftlog build/types/pyspark_kraftlog -name '*.py' -not -name '*_pb2*' \
@@ -48,14 +51,12 @@ test: $(INSTALLED) ## unit, property, simulation, process, packaging and Spark t
 test-deep: $(INSTALLED) ## the long tests, two hours; PART=property runs one folder of tests/
 	@KRAFTLOG_EXAMPLES=$${KRAFTLOG_EXAMPLES:-20000} KRAFTLOG_SEEDS=$${KRAFTLOG_SEEDS:-2000} \
 		$(BIN)/pytest -n $(JOBS) -m deep --timeout 5400 $(ARGS) tests/$(PART)
-	@case '$(PART)' in ''|sim) KRAFTLOG_SEEDS=$${KRAFTLOG_QUORUM_SEEDS:-1300} \
-		$(BIN)/pytest -n $(JOBS) -m 'not deep' --timeout 5400 $(ARGS) tests/sim/raft;; esac
 
-sim: $(INSTALLED) ## one simulated cluster with crashes: SEED=n replays that run
-	@$(BIN)/python -m kraftlog.testing.sim --seed $(SEED) $(ARGS)
+sim: $(INSTALLED) ## one simulated cluster with crashes: SEED=n replays that run; SIM=quorum: the quorum alone
+	@$(SIMULATOR) --seed $(SEED) $(ARGS)
 
-soak: $(INSTALLED) ## many simulated clusters: SEEDS=n of them, from SEED on
-	@$(BIN)/python -m kraftlog.testing.sim --seed $(SEED) --seeds $(SEEDS) $(ARGS)
+soak: $(INSTALLED) ## many simulated clusters: SEEDS=n from SEED on; SIM=quorum: n more of those in $(TALLY)
+	@$(SIMULATOR) --seeds $(SEEDS) $(if $(filter quorum,$(SIM)),--tally $(TALLY),--seed $(SEED)) $(ARGS)
 
 bench: $(INSTALLED) ## throughput beside Apache Kafka, as a table
 	@$(BIN)/python benchmarks/run.py $(ARGS)

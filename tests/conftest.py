@@ -44,21 +44,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFolder(config, log)
 
 
-_SIMULATOR = ("simulated_seeds", "simulated_cpu_seconds", "simulated_virtual_seconds")
+_SIMULATORS = (
+    "simulated_seeds",
+    "simulated_cpu_seconds",
+    "simulated_virtual_seconds",
+    "quorum_seeds",
+    "quorum_cpu_seconds",
+)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how fast the simulator was, over all processes of the run (`record_property` in tests/sim)."""
-    totals = dict.fromkeys(_SIMULATOR, 0.0)
+    """Say how fast the simulators were, over all processes of the run (`record_property` in tests/sim)."""
+    totals = dict.fromkeys(_SIMULATORS, 0.0)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", "") == "call":
                 for name, value in report.user_properties:
                     if name in totals:
                         totals[name] += float(value)
-    seeds, cpu_seconds, virtual_seconds = (totals[name] for name in _SIMULATOR)
+    seeds, cpu_seconds, virtual_seconds, quorum_seeds, quorum_cpu_seconds = (totals[name] for name in _SIMULATORS)
     if seeds and cpu_seconds:
         terminalreporter.write_line(
             f"simulator: {seeds:.0f} seeds, {seeds / cpu_seconds:.2f} seeds per second of CPU, "
             f"{virtual_seconds:.0f} virtual seconds in {cpu_seconds:.0f}"
+        )
+    if quorum_seeds and quorum_cpu_seconds:
+        terminalreporter.write_line(
+            f"simulator of the quorum: {quorum_seeds:.0f} seeds, "
+            f"{quorum_seeds / quorum_cpu_seconds:.1f} seeds per second of CPU"
         )

@@ -2,6 +2,7 @@
 
 `cluster()`           a real node process with real gRPC and a temporary directory
 `kraftlog.testing.sim`  the deterministic simulator: node, producers and consumers on virtual time, with faults
+`kraftlog.testing.raft_sim`  the same for the quorum alone, with more faults, for any implementation of Raft
 `loop`, `network`, `filesystem`, `clock`, `executor`   its parts, for tests of one's own
 
 Names load on first use, so that the simulator does not import gRPC.

@@ -13,7 +13,7 @@ from kraftlog.kraft.raft import (
 from kraftlog.kraft.raft.core import Role
 from kraftlog.kraft.raft.leadership import Leadership
 from kraftlog.kraft.raft.messages import Entry, Ready, VoteResponse
-from tests.sim.raft.core_engine import CoreEngine
+from kraftlog.testing.raft_sim.core_engine import CoreEngine
 
 
 class NoFsync(CoreEngine):

@@ -18,11 +18,11 @@ from pysyncobj.journal import Journal
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from tests.sim.raft.disk import Crash, Disk, LogItem
-from tests.sim.raft.engine import Command, Engine, Outcome, State
+from kraftlog.testing.raft_sim.disk import Crash, Disk, LogItem
+from kraftlog.testing.raft_sim.engine import Command, Engine, Outcome, State
 
 if TYPE_CHECKING:
-    from tests.sim.raft.world import World
+    from kraftlog.testing.raft_sim.world import World
 
 CLOCK_READ_SECONDS = 0.0005  # a send loop in pysyncobj ends only because time passes while it runs
 

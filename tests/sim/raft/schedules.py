@@ -2,8 +2,8 @@
 None for the core, a violation for the mutant that breaks the rule."""
 
 from kraftlog.kraft.raft import AppendRequest, AppendResponse, SnapshotRequest, VoteResponse
-from tests.sim.raft.lab import DATAGRAMS, Lab
-from tests.sim.raft.world import EngineFactory
+from kraftlog.testing.raft_sim.lab import DATAGRAMS, Lab
+from kraftlog.testing.raft_sim.world import EngineFactory
 
 
 def figure_8(engine: EngineFactory) -> str | None:

@@ -12,10 +12,10 @@ from kraftlog.kraft.raft import (
     SnapshotRequest,
 )
 from kraftlog.proto.errors import IllegalStateError
-from tests.sim.raft.core_engine import CoreEngine, key_of
-from tests.sim.raft.disk import Disk, LogItem
-from tests.sim.raft.lab import DATAGRAMS, NEVER, Lab
-from tests.sim.raft.world import World
+from kraftlog.testing.raft_sim.core_engine import CoreEngine, key_of
+from kraftlog.testing.raft_sim.disk import Disk, LogItem
+from kraftlog.testing.raft_sim.lab import DATAGRAMS, NEVER, Lab
+from kraftlog.testing.raft_sim.world import World
 
 ELECTION_TICKS = 7
 

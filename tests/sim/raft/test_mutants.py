@@ -3,10 +3,10 @@ core itself passes the same schedules."""
 
 import pytest
 
-from tests.sim.raft.core_engine import CoreEngine
-from tests.sim.raft.modes import MODES
+from kraftlog.testing.raft_sim.core_engine import CoreEngine
+from kraftlog.testing.raft_sim.modes import MODES
+from kraftlog.testing.raft_sim.runs import run_seed
 from tests.sim.raft.mutants import MUTANTS
-from tests.sim.raft.runs import run_seed
 from tests.sim.raft.schedules import SCHEDULES
 
 SCHEDULE_BY_NAME = {schedule.__name__: schedule for schedule in SCHEDULES}

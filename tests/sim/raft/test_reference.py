@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.sim.raft.disk import LogItem
-from tests.sim.raft.lab import Lab
-from tests.sim.raft.modes import MODES
-from tests.sim.raft.runs import run_seed
+from kraftlog.testing.raft_sim.disk import LogItem
+from kraftlog.testing.raft_sim.lab import Lab
+from kraftlog.testing.raft_sim.modes import MODES
+from kraftlog.testing.raft_sim.runs import run_seed
 
 pytest.importorskip("pysyncobj")
 from tests.sim.raft.reference import ReferenceEngine

@@ -27,7 +27,7 @@ from kraftlog.kraft.raft import (
 from kraftlog.kraft.snapshot import SnapshotContents
 from kraftlog.proto.errors import StorageError
 from kraftlog.server.quorum.driver import QuorumDriver
-from tests.sim.raft.core_engine import PlainControl
+from kraftlog.testing.raft_sim.core_engine import PlainControl
 
 T = TypeVar("T")
 ME, LEADER, THIRD = ReplicaKey(1), ReplicaKey(2), ReplicaKey(3)

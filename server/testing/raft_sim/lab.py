@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.sim.raft.checker import Checker, Violation
-from tests.sim.raft.core_engine import CoreEngine
-from tests.sim.raft.engine import Command
-from tests.sim.raft.modes import MODES, Mode
-from tests.sim.raft.world import EngineFactory, World
+from kraftlog.testing.raft_sim.checker import Checker, Violation
+from kraftlog.testing.raft_sim.core_engine import CoreEngine
+from kraftlog.testing.raft_sim.engine import Command
+from kraftlog.testing.raft_sim.modes import MODES, Mode
+from kraftlog.testing.raft_sim.world import EngineFactory, World
 
 QUIET = replace(MODES["clean"], delay=0)
 DATAGRAMS = replace(QUIET, is_fifo=False)

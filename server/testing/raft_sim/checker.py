@@ -1,10 +1,24 @@
 """What must hold after every event. A hard violation ends the run; a soft one is a broken rule that has done no harm
-yet, and is noted."""
+yet, and is noted.
+
+| rule | kinds of violation |
+|---|---|
+| one leader in a term; only voters lead | two-leaders, elected-without-vote |
+| one vote of a replica in a term, durable before it is told | two-votes, vote-not-durable |
+| log matching: index and term name one entry and one predecessor | log-matching |
+| leader completeness | leader-incomplete, committed-behind-leader |
+| what is committed never changes, and a majority had it on disk | commit-mismatch, commit-regress, commit-beyond-log, phantom-commit |
+| state-machine safety | apply-mismatch, state-mismatch, state-order, applied-regress |
+| what is acknowledged is applied, and never lost | ack-not-applied, acked-lost |
+| reads are linearizable | stale-linearizable-read, read-of-nothing |
+| a damaged disk is not trusted, any other one is | starts-on-damage, cannot-start |
+| once healed, all members have the whole log and every lost voter has its place again | stuck |
+"""
 
 from typing import Any, Protocol
 
-from tests.sim.raft.disk import Disk, LogItem
-from tests.sim.raft.engine import Command, Engine, Outcome, State
+from kraftlog.testing.raft_sim.disk import Disk, LogItem, is_damaged
+from kraftlog.testing.raft_sim.engine import Command, Engine, Outcome, State, node_of
 
 
 class Violation(Exception):
@@ -19,11 +33,13 @@ class Violation(Exception):
 class CheckedHost(Protocol):
     """What the checker sees of a node."""
 
-    nid: str
     disk: Disk
     last_leader_term: int | None
     last_commit: int
     last_applied: int
+
+    @property
+    def replica(self) -> str: ...
 
     @property
     def running(self) -> Engine: ...
@@ -48,10 +64,24 @@ class Checker:
         self._applied_at: dict[int, Command] = {}
         self._entry_of: dict[tuple[int, int], tuple[Any, int | None]] = {}
         self._applied_commands: set[Command] = set()
+        self._votes: dict[tuple[str, int], str] = {}
+        """(replica, term) -> whom it voted for."""
+        self.lost_logs: dict[str, list[LogItem]] = {}
+        """Replica -> what its disk had when it was lost or damaged. What the replica had acknowledged it had."""
+        self.seen: set[Command] = set()
+        """What reads have returned: later ones must return it too."""
         self.acked: dict[Command, int] = {}
         """Command -> step at which its client got ok."""
         self.results: dict[Command, Outcome] = {}
-        self.stats = {"elections": 0, "acked": 0, "reads": 0, "messages": 0, "crashes": 0, "voter_changes": 0}
+        self.stats = {
+            "elections": 0,
+            "acked": 0,
+            "reads": 0,
+            "messages": 0,
+            "crashes": 0,
+            "voter_changes": 0,
+            "lost_disks": 0,
+        }
 
     def fail(self, kind: str, **details: Any) -> None:
         raise Violation(kind, {"step": self.step, **details})
@@ -73,14 +103,30 @@ class Checker:
             if command not in self._applied_commands:
                 self.fail("ack-not-applied", command=command)
 
+    def must_be_read(self) -> frozenset[Command]:
+        """What a read that is asked for now has to return: all that is acknowledged, or was returned to somebody."""
+        return frozenset(self.acked.keys() | self.seen)
+
     def on_read(self, nid: str, must_contain: frozenset[Command], got: frozenset[Command]) -> None:
-        """`must_contain` was acknowledged before the read was asked for."""
+        """`must_contain`: `must_be_read` when the read was asked for."""
         self.stats["reads"] += 1
         missing = sorted(must_contain - got)
         if missing:
             self.fail("stale-linearizable-read", node=nid, missing=missing[:3])
+        if not got <= self._applied_commands:
+            self.fail("read-of-nothing", node=nid, surplus=sorted(got - self._applied_commands)[:3])
+        self.seen |= got
 
     # --- what nodes do ------------------------------------------------------------------------------------------
+
+    def on_vote(self, replica: str, disk: Disk, term: int, candidate: str) -> None:
+        """The vote leaves the node, or the node asks for votes and so has given its own."""
+        first = self._votes.setdefault((replica, term), candidate)
+        if first != candidate:
+            self.fail("two-votes", replica=replica, term=term, candidates=[first, candidate])
+        saved = disk.meta.durable if self._is_lossy else disk.meta.current
+        if saved.get("term", 0) < term or (saved["term"] == term and saved.get("vote") is None):
+            self.fail("vote-not-durable", replica=replica, term=term, on_disk=saved)
 
     def on_entry(self, nid: str, item: LogItem, prev_term: int | None) -> None:
         """Log matching: (index, term) names one entry and one predecessor."""
@@ -113,10 +159,10 @@ class Checker:
         engine = host.running
         if engine.is_leader and host.last_leader_term != engine.term:
             host.last_leader_term = engine.term
-            self._on_elected(host.nid, engine)
+            self._on_elected(host.replica, engine)
         self._check_commit(host, engine)
         if engine.applied_index < host.last_applied:
-            self.note("applied-regress", node=host.nid, was=host.last_applied, now=engine.applied_index)
+            self.note("applied-regress", node=host.replica, was=host.last_applied, now=engine.applied_index)
         host.last_applied = engine.applied_index
 
     def _on_elected(self, nid: str, engine: Engine) -> None:
@@ -139,14 +185,14 @@ class Checker:
     def _check_commit(self, host: CheckedHost, engine: Engine) -> None:
         commit = engine.commit_index
         if commit < host.last_commit:
-            self.note("commit-regress", node=host.nid, was=host.last_commit, now=commit)
+            self.note("commit-regress", node=host.replica, was=host.last_commit, now=commit)
         elif commit > host.last_commit:
             after = max(host.last_commit, engine.first_index - 1)
             items = engine.entries(after, commit)
             if commit > after and (not items or items[-1].offset != commit):
-                self.note("commit-beyond-log", node=host.nid, commit=commit)
+                self.note("commit-beyond-log", node=host.replica, commit=commit)
             for item in items:
-                self._on_committed(host.nid, engine, item)
+                self._on_committed(host.replica, engine, item)
         host.last_commit = commit
 
     def _on_committed(self, nid: str, engine: Engine, item: LogItem) -> None:
@@ -166,9 +212,13 @@ class Checker:
                 "phantom-commit", node=nid, index=item.offset, term=item.term, holders=holders, voters=len(voters)
             )
 
-    def _holds(self, nid: str, item: LogItem) -> bool:
-        disk = self.hosts[nid].disk
-        log = disk.log.durable if self._is_lossy else disk.log.current
+    def _holds(self, replica: str, item: LogItem) -> bool:
+        log = self.lost_logs.get(replica)
+        if log is None:
+            disk = self.hosts[node_of(replica)].disk
+            log = disk.log.durable if self._is_lossy else disk.log.current
         if not log or item.offset < log[0].offset:
             return bool(log)  # below the first index: inside of the node's snapshot
-        return any(known.offset == item.offset and known.term == item.term for known in reversed(log))
+        return any(
+            known.offset == item.offset and known.term == item.term and not is_damaged(known) for known in reversed(log)
+        )

@@ -9,26 +9,41 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from tests.sim.raft.checker import Checker, Violation
-from tests.sim.raft.disk import Crash, Disk
-from tests.sim.raft.engine import Command, Engine
-from tests.sim.raft.modes import Event, Mode, schedule
-from tests.sim.raft.network import Network
+from kraftlog.testing.raft_sim.checker import Checker, Violation
+from kraftlog.testing.raft_sim.disk import Crash, Disk, DiskDamagedError
+from kraftlog.testing.raft_sim.engine import Command, Engine, node_of, replica_name
+from kraftlog.testing.raft_sim.modes import Event, Mode, schedule
+from kraftlog.testing.raft_sim.network import Network
 
 STEP_SECONDS = 0.1
 SETTLE_STEPS = 100
+REPAIR_STEPS = 5  # how often the operator looks for lost disks
 
 
 @dataclass
 class Host:
     nid: str
     disk: Disk = field(default_factory=Disk)
+    directory: int = 0
+    """How many disks it has lost."""
+    damage: str | None = None
+    """What bits have flipped in on the disk that it has."""
     engine: Engine | None = None
+    rate: float = 1.0
+    """Ticks of its clock per step."""
+    owed_ticks: float = 0.0
+    last_voters: frozenset[str] = frozenset()
+    """Of its engine, when that died."""
     stalled_until: int = -1
     last_leader_term: int | None = None
     last_commit: int = -1
     last_applied: int = -1
     incarnation: int = 0
+    last_traced: str = ""
+
+    @property
+    def replica(self) -> str:
+        return replica_name(self.nid, self.directory)
 
     @property
     def running(self) -> Engine:
@@ -70,6 +85,8 @@ class World:
         self.checker = Checker(self.ids, is_lossy=mode.is_lossy, stops_at_soft=stops_at_soft)
         self.checker.hosts = self.hosts  # type: ignore[assignment] # a Host is a CheckedHost
         self.restart_at: dict[str, int] = {}
+        self.to_restore: set[str] = set()
+        """Nodes that had a vote when they lost their disks."""
         self._later: list[Event] = []
         self._traces = trace
         self.trace_lines: list[str] = []
@@ -96,7 +113,8 @@ class World:
     def deliver(self, src: str, dst: str, message: Any) -> None:
         host = self.hosts[dst]
         if host.engine is not None:
-            self.trace("receive", dst, "from", src, message)
+            if self._traces:
+                self.trace(f"{src} -> {dst}", host.engine.render(message))
             self.guard(host, host.engine.receive, src, message)
 
     # --- processes ----------------------------------------------------------------------------------------------
@@ -119,6 +137,8 @@ class World:
         if host.engine is not None and host.disk.is_dead:
             self.kill(host)
         elif host.engine is not None:
+            if self._traces:
+                self._trace_state(host)
             self.checker.check(host)
 
     def boot(self, host: Host) -> None:
@@ -129,20 +149,78 @@ class World:
             host.engine = self._factory(self, host.nid, host.disk)
         except Crash:
             host.engine = None
+        except DiskDamagedError as error:
+            self.trace("refuses to start", host.nid, error)
+            if host.damage is None:
+                self.checker.fail("cannot-start", node=host.nid, error=repr(error))
+            self._replace_disk(host)
+            self.restart_at[host.nid] = self.step + self.random.randint(1, 20)
+            return
         except Exception as error:
             self.checker.fail("cannot-start", node=host.nid, error=repr(error))
         if host.engine is None or host.disk.is_dead:
             self.kill(host)
             return
+        if host.damage is not None:
+            self.checker.note("starts-on-damage", node=host.nid, damage=host.damage)
         self.network.booted(host.nid, [peer for peer in self.pool if peer != host.nid and self.is_up(peer)])
 
     def kill(self, host: Host, restart_after: int | None = None) -> None:
         self.trace("crash", host.nid)
         self.checker.stats["crashes"] += 1
+        if host.engine is not None:
+            host.last_voters = self._voters_of(host)
         host.engine = None
-        host.disk.crash(is_lossy=self.mode.is_lossy, random=self.random)
+        host.disk.crash(is_lossy=self.mode.is_lossy, random=self.random, torn=self.mode.torn)
         self.restart_at.setdefault(host.nid, self.step + (restart_after or self.random.randint(1, 20)))
         self.network.killed(host.nid, [peer for peer in self.pool if peer != host.nid])
+
+    # --- disks --------------------------------------------------------------------------------------------------
+
+    def _voters_of(self, host: Host) -> frozenset[str]:
+        """Whom this node takes for the voters. A node that has no log yet, and no genesis, knows none."""
+        voters = host.last_voters if host.engine is None else host.engine.voters()
+        return voters or frozenset(self.ids if host.replica in self.ids else ())
+
+    def _is_gone(self, replica: str) -> bool:
+        host = self.hosts[node_of(replica)]
+        return host.replica != replica or host.damage is not None
+
+    def can_lose(self, nid: str) -> bool:
+        """Whether the quorum can bear it: by every node's idea of who votes, a majority keeps its disks."""
+        replica = self.hosts[nid].replica
+        for host in self.hosts.values():
+            voters = self._voters_of(host)
+            gone = sum(map(self._is_gone, voters))
+            if replica in voters and gone + 1 > (len(voters) - 1) // 2:
+                return False
+        return self.hosts[nid].damage is None
+
+    def _replace_disk(self, host: Host) -> None:
+        """An operator gives the node an empty disk."""
+        self.trace("gets an empty disk", host.nid)
+        host.disk, host.directory, host.damage, host.last_voters = Disk(), host.directory + 1, None, frozenset()
+
+    def _on_lost(self, host: Host) -> None:
+        """What it had counts as had; and if it had a vote, the operator will give it one again."""
+        self.checker.lost_logs[host.replica] = host.disk.log.durable
+        if any(host.replica in self._voters_of(each) for each in self.hosts.values()):
+            self.to_restore.add(host.nid)
+        self.checker.stats["lost_disks"] += 1
+
+    def _repair_quorum(self) -> None:
+        """What an operator does about lost disks: the replica that is gone loses its vote, the new one gets it."""
+        for host in self.running_hosts():
+            if host.engine is None or not host.engine.is_leader or self.is_stalled(host.nid):
+                continue
+            voters = self._voters_of(host)
+            gone = [replica for replica in sorted(voters) if self._is_gone(replica)]
+            self.to_restore -= {nid for nid in self.to_restore if self.hosts[nid].replica in voters and not gone}
+            missing = [nid for nid in sorted(self.to_restore) if self.hosts[nid].replica not in voters]
+            if gone:
+                self.guard(host, host.engine.change_voter, "remove", gone[0])
+            elif missing:
+                self.guard(host, host.engine.change_voter, "add", self.hosts[missing[0]].replica)
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -195,6 +273,32 @@ class World:
         for host in self.running_hosts():
             self.kill(host, restart_after)
 
+    def on_lost_disk(self, nid: str, restart_after: int) -> None:
+        host = self.hosts[nid]
+        if self.can_lose(nid):
+            if host.engine is not None:
+                self.kill(host, restart_after)
+            self._on_lost(host)
+            self._replace_disk(host)
+
+    def on_damage(self, nid: str, where: float, restart_after: int) -> None:
+        host = self.hosts[nid]
+        if self.can_lose(nid):
+            if host.engine is not None:
+                self.kill(host, restart_after)
+            self._on_lost(host)
+            host.damage = host.disk.flip_bits(where)
+            self.trace("bits flip", nid, host.damage)
+            if host.damage is None:
+                self._replace_disk(host)
+
+    def on_clock(self, nid: str, rate: float, duration: int) -> None:
+        self.hosts[nid].rate = rate
+        self._later.append((self.step + duration, "clock_again", nid))
+
+    def on_clock_again(self, nid: str) -> None:
+        self.hosts[nid].rate = 1.0
+
     def on_stall(self, nid: str, duration: int) -> None:
         self.hosts[nid].stalled_until = self.step + duration
 
@@ -209,9 +313,12 @@ class World:
             self.guard(host, host.engine.transfer, peer)
 
     def on_voters(self, operation: str, peer: str) -> None:
+        """Not while a voter's disk is gone: to remove another one then can leave no majority at all."""
+        if self.to_restore:
+            return
         for host in self.running_hosts():
             if host.engine is not None and host.engine.is_leader and not self.is_stalled(host.nid):
-                self.guard(host, host.engine.change_voter, operation, peer)
+                self.guard(host, host.engine.change_voter, operation, self.hosts[peer].replica)
 
     def on_forget(self, nid: str, peer: str) -> None:
         host = self.hosts[nid]
@@ -221,8 +328,8 @@ class World:
     def on_read(self, nid: str, _: str) -> None:
         host = self._ready(nid)
         if host is not None:
-            acked = frozenset(self.checker.acked)
-            self.guard(host, host.running.read, lambda got: self.checker.on_read(nid, acked, got))
+            known = self.checker.must_be_read()
+            self.guard(host, host.running.read, lambda got: self.checker.on_read(nid, known, got))
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -239,12 +346,17 @@ class World:
                 del self.restart_at[nid]
                 if not self.is_up(nid):
                     self.boot(self.hosts[nid])
+        if self.to_restore and self.step % REPAIR_STEPS == 0:
+            self._repair_quorum()
         self.network.run_step()
         hosts = self.running_hosts()
         self.random.shuffle(hosts)
         for host in hosts:
             if host.engine is not None and not self.is_stalled(host.nid):
-                self.guard(host, host.engine.tick)
+                host.owed_ticks += host.rate
+                while host.owed_ticks >= 1 and host.engine is not None:
+                    host.owed_ticks -= 1
+                    self.guard(host, host.engine.tick)
                 if self.mode.is_lossy and self.random.random() < 0.1:
                     host.disk.background_flush(self.random)
 
@@ -273,6 +385,7 @@ class World:
         for host in self.hosts.values():
             host.disk.operations_left = None
             host.stalled_until = -1
+            host.rate = 1.0
             if host.engine is None:
                 self.restart_at.setdefault(host.nid, self.step + 1)
         for settled in range(SETTLE_STEPS):
@@ -300,34 +413,29 @@ class World:
         leaders = [host for host in hosts if host.running.is_leader]
         voters = max(leaders, key=lambda host: host.running.term).running.voters() if leaders else None
         wanted = voters or self.ids
-        return [host for host in hosts if host.nid in wanted] or hosts
+        return [host for host in hosts if host.replica in wanted] or hosts
 
     def has_converged(self) -> bool:
         """Everybody has applied the whole log. Equal commit indexes alone are not enough: a fresh leader has not yet
         committed its first entry, and all of them may be low."""
         hosts = self.members()
-        if not any(host.running.is_leader for host in hosts):
+        if self.to_restore or not any(host.running.is_leader for host in hosts):
             return False
         summaries = {_summary(host.running)[2:] for host in hosts}
         return len(summaries) == 1 and hosts[0].running.applied_index == hosts[0].running.last_index
 
     def trace(self, *words: Any) -> None:
         if self._traces:
-            self.trace_lines.append(f"{self.step:4} {' '.join(map(_render, words))}")
+            self.trace_lines.append(f"{self.step:4} {' '.join(map(str, words))}")
+
+    def _trace_state(self, host: Host) -> None:
+        engine = host.running
+        role = "leads" if engine.is_leader else "follows"
+        state = f"{role} in term {engine.term}, log to {engine.last_index}, committed to {engine.commit_index}"
+        if state != host.last_traced:
+            host.last_traced = state
+            self.trace("    ", host.replica, state)
 
 
 def _summary(engine: Engine) -> tuple[int, bool, int, int, int]:
     return engine.term, engine.is_leader, engine.commit_index, engine.applied_index, engine.last_index
-
-
-def _render(value: object) -> str:
-    """One word of a trace line; the same whatever the hashes are."""
-    if isinstance(value, frozenset):
-        return "{" + ", ".join(sorted(map(_render, value))) + "}"
-    fields = getattr(value, "_fields", None)
-    if isinstance(value, tuple) and fields is not None:
-        inside = ", ".join(f"{name}={_render(part)}" for name, part in zip(fields, value, strict=True))
-        return f"{type(value).__name__}({inside})"
-    if isinstance(value, tuple):
-        return "(" + ", ".join(map(_render, value)) + ")"
-    return str(value)

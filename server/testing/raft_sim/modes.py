@@ -8,6 +8,10 @@ Event = tuple[Any, ...]
 """(step, kind, arguments...)"""
 
 
+CLOCK_RATES = (0.4, 0.7, 0.9, 1.2, 1.6, 2.5)
+"""Ticks of a node per step of the world."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mode:
     """Probabilities are per step of 0.1 s."""
@@ -32,6 +36,14 @@ class Mode:
     """Unsynced writes are lost at a crash."""
     has_zombies: bool = False
     """Bytes of an old connection arrive after those of the next one."""
+    torn: float = 0.0
+    """Share of the lossy crashes that leave half of a log entry."""
+    lost_disk: float = 0.0
+    """A node comes back with an empty disk, and so as another replica; never more of them than the voters can bear."""
+    damage: float = 0.0
+    """A node dies, and bits flip in what its disk had synced; within the same bounds."""
+    clock: float = 0.0
+    """A node's clock runs slow or fast for a while."""
     stall: float = 0.0
     transfer: float = 0.0
     compact: float = 0.0
@@ -48,7 +60,10 @@ class Mode:
 
 _LAN = Mode(name="lan", partition=0.02, breaks=0.04, slow=0.03, stall=0.01)
 _DATAGRAMS = Mode(name="datagrams", is_fifo=False, drop=0.05, partition=0.02, crash=0.02)
-_CHAOS = replace(_DATAGRAMS, duplicate=0.05, all_crash=0.003, is_lossy=True, stall=0.02, transfer=0.02, read=0.3)
+_CHAOS = replace(
+    _DATAGRAMS, duplicate=0.05, all_crash=0.003, is_lossy=True, torn=0.3, stall=0.02, transfer=0.02, read=0.3
+)
+_BAD_DISKS = Mode(name="bad disks", is_lossy=True, midcrash=0.01, lost_disk=0.01, damage=0.015, torn=0.5, compact=0.1)
 
 MODES = {
     mode.name: mode
@@ -67,6 +82,25 @@ MODES = {
         replace(_LAN, name="observers", crash=0.04, compact=0.15, has_observers=True),
         replace(_CHAOS, name="observers-chaos", delay=3, compact=0.1, forget=0.03, has_observers=True),
         replace(_CHAOS, name="observers-voters", compact=0.08, voters=0.06, forget=0.02, has_observers=True),
+        replace(
+            _BAD_DISKS, name="disks", partition=0.02, breaks=0.04, slow=0.03, crash=0.02, all_crash=0.004, read=0.2
+        ),
+        replace(
+            _BAD_DISKS,
+            name="disks-chaos",
+            is_fifo=False,
+            drop=0.05,
+            duplicate=0.05,
+            delay=2,
+            partition=0.02,
+            crash=0.02,
+            stall=0.02,
+            clock=0.02,
+            transfer=0.02,
+            voters=0.03,
+            read=0.3,
+        ),
+        replace(_CHAOS, name="clocks", delay=2, compact=0.05, clock=0.08),
     ]
 }
 
@@ -77,6 +111,9 @@ _KINDS = (
     "crash",
     "midcrash",
     "all_crash",
+    "lost_disk",
+    "damage",
+    "clock",
     "stall",
     "transfer",
     "compact",
@@ -122,6 +159,12 @@ def _fault(kind: str, step: int, pool: list[str], node_count: int, random: Rando
             return [(step, "midcrash", a, random.randint(0, 6))]
         case "all_crash":
             return [(step, "all_crash", random.randint(1, 5))]
+        case "lost_disk":
+            return [(step, "lost_disk", a, random.randint(1, 30))]
+        case "damage":
+            return [(step, "damage", a, random.random(), random.randint(1, 30))]
+        case "clock":
+            return [(step, "clock", a, random.choice(CLOCK_RATES), random.randint(10, 60))]
         case "stall":
             return [(step, "stall", a, random.randint(5, 30))]
         case "voters":

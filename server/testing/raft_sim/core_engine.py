@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kraftlog.kraft.raft import (
+    NO_DIRECTORY,
     NO_OFFSET,
     BusyError,
     Entry,
@@ -23,15 +24,18 @@ from kraftlog.kraft.raft import (
     Ready,
     ReplicaKey,
     Snapshot,
+    VoteRequest,
+    VoteResponse,
     Voters,
 )
-from tests.sim.raft.disk import Disk, LogItem
-from tests.sim.raft.engine import Command, Engine, Outcome, State
+from kraftlog.testing.raft_sim.disk import Disk, DiskDamagedError, LogItem
+from kraftlog.testing.raft_sim.engine import Command, Engine, Outcome, State, node_of, replica_name
 
 if TYPE_CHECKING:
-    from tests.sim.raft.world import World
+    from kraftlog.testing.raft_sim.world import World
 
 SNAPSHOT = "snapshot"
+FLUSHED_END_STEPS = 7  # how often the log store records how far it has synced
 
 
 class Observe:
@@ -45,8 +49,13 @@ class Observe:
 OBSERVE = Observe()
 
 
-def key_of(nid: str) -> ReplicaKey:
-    return ReplicaKey(int(nid[1:]))
+def key_of(replica: str) -> ReplicaKey:
+    nid, _, directory = replica.partition("#")
+    return ReplicaKey(int(nid[1:]), int(directory or 0).to_bytes(16, "big"))
+
+
+def replica_of(key: ReplicaKey) -> str:
+    return replica_name(nid_of(key), int.from_bytes(key.directory_id, "big"))
 
 
 def nid_of(key: ReplicaKey) -> str:
@@ -89,12 +98,14 @@ class CoreEngine(Engine):
 
     def __init__(self, world: "World", nid: str, disk: Disk) -> None:
         self.world, self.nid, self.disk = world, nid, disk
-        first_voters = frozenset(map(key_of, world.ids)) if nid in world.ids else frozenset()
+        self.replica = world.hosts[nid].replica
+        self._check_disk()
+        first_voters = frozenset(map(key_of, world.ids)) if self.replica in world.ids else frozenset()
         snapshot = disk.file(SNAPSHOT).current or Snapshot(NO_OFFSET, 0, first_voters, pickle.dumps([]))
         self._load_log(snapshot)
         self._random: Random = world.engine_random
         self.core = self.core_class(
-            key_of(nid),
+            key_of(self.replica),
             config=raft_config(world.seed),
             random=self._random,
             control=PlainControl(),
@@ -109,6 +120,11 @@ class CoreEngine(Engine):
         self._wanted_changes: list[tuple[str, str, int]] = []
         self._ticks_without_leader = 0
         world.checker.on_state(nid, self._state)
+
+    def _check_disk(self) -> None:
+        damage = self.disk.find_damage()
+        if damage is not None:
+            raise DiskDamagedError(damage)
 
     def _load_log(self, snapshot: Snapshot) -> None:
         """The log on disk starts with a marker for its snapshot; they differ after a crash between the two writes."""
@@ -145,16 +161,22 @@ class CoreEngine(Engine):
             self.disk.file(SNAPSHOT).sync()
             self._reset_log(ready.snapshot)
         if ready.truncate_to is not None:
+            if ready.truncate_to < self.disk.flushed_end:
+                self.disk.record_flushed_end(ready.truncate_to)
             self.disk.log_cut(bisect_right(self.disk.log.current, ready.truncate_to, key=lambda item: item.offset))
         for entry in ready.entries:
-            self.world.checker.on_entry(self.nid, item_of(entry), self.disk.log.current[-1].term)
+            last = self.disk.log.current[-1]
+            assert entry.base_offset == last.offset + 1, f"the log ends at {last.offset}, the driver got {entry}"
+            self.world.checker.on_entry(self.nid, item_of(entry), last.term)
             self.disk.log_add(item_of(entry))
 
     def _complete(self, ready: Ready) -> None:
         if self.syncs and ready.must_sync:
             self.disk.sync()
+            if self.world.step % FLUSHED_END_STEPS == 0:
+                self.disk.record_flushed_end(self.disk.log.durable[-1].offset)
         for message in ready.messages:
-            self.world.send(self.nid, nid_of(message.dst), message)
+            self.send(message)
         if ready.snapshot is not None:
             self._load_snapshot(ready.snapshot)
         for entry in ready.committed:
@@ -164,6 +186,16 @@ class CoreEngine(Engine):
                 assert callable(read.context)
                 read.context(frozenset(command for _, command in self._state))
         self.core.advance(ready)
+
+    def send(self, message: Message) -> None:
+        match message:
+            case VoteResponse(is_granted=True, is_pre_vote=False):
+                self.world.checker.on_vote(self.replica, self.disk, message.term, replica_of(message.dst))
+            case VoteRequest(is_pre_vote=False):
+                self.world.checker.on_vote(self.replica, self.disk, message.term, self.replica)
+            case _:
+                pass
+        self.world.send(self.nid, nid_of(message.dst), message)
 
     def _load_snapshot(self, snapshot: Snapshot) -> None:
         self._state = pickle.loads(snapshot.data)
@@ -188,7 +220,8 @@ class CoreEngine(Engine):
             self._in_flight = None
             self._complete(ready)
         self.core.tick()
-        if self.world.mode.has_observers and self.core.leader is None:
+        has_lost_its_vote = self.replica != self.nid  # nobody knows the new disk
+        if self.core.leader is None and (self.world.mode.has_observers or has_lost_its_vote):
             self._look_for_leader()
         wanted, self._wanted_changes = self._wanted_changes, []
         for operation, peer, tries in wanted:
@@ -204,7 +237,7 @@ class CoreEngine(Engine):
 
     def receive(self, src: str, message: Message | Observe) -> None:
         if isinstance(message, Observe):
-            self.core.observe(key_of(src))
+            self.core.observe(self._key_now(src))
         else:
             self.core.step(message)
         self.pump()
@@ -213,8 +246,12 @@ class CoreEngine(Engine):
         self.forget(peer)
 
     def forget(self, peer: str) -> None:
-        self.core.forget_observer(key_of(peer))
+        self.core.forget_observer(self._key_now(peer))
         self.pump()
+
+    def _key_now(self, nid: str) -> ReplicaKey:
+        """A connection tells which of its directories a node has."""
+        return key_of(self.world.hosts[nid].replica)
 
     def propose(self, command: Command, answer: Callable[[Outcome], None]) -> None:
         try:
@@ -247,12 +284,13 @@ class CoreEngine(Engine):
         self.core.transfer(key_of(peer))
         self.pump()
 
-    def change_voter(self, operation: str, peer: str) -> None:
-        self._change_voter(operation, peer, 25)
+    def change_voter(self, operation: str, replica: str) -> None:
+        self._change_voter(operation, replica, 25)
         self.pump()
 
     def _change_voter(self, operation: str, peer: str, tries: int) -> None:
-        if operation == "remove" and len(self.core.voters) <= 2:
+        """Nobody shrinks the quorum below two but for a voter whose disk is gone."""
+        if operation == "remove" and len(self.core.voters) <= 2 and node_of(peer) not in self.world.to_restore:
             return
         try:
             if operation == "add":
@@ -301,8 +339,37 @@ class CoreEngine(Engine):
     def entries(self, after: int, through: int) -> list[LogItem]:
         return [item_of(entry) for entry in self.core.log.between(after, through)]
 
+    def render(self, message: Message | Observe) -> str:
+        return str(message) if isinstance(message, Observe) else _render_message(message)
+
     def state(self) -> State:
         return self._state
 
     def voters(self) -> frozenset[str] | None:
-        return frozenset(map(nid_of, self.core.voters)) or None
+        return frozenset(map(replica_of, self.core.voters)) or None
+
+
+def _render_message(message: Message) -> str:
+    """`AppendRequest term=2 prev_offset=3 prev_term=1 entries=[5/2] ...`; who sent it to whom says the line."""
+    words = [type(message).__name__]
+    if (message.src.directory_id, message.dst.directory_id) != (NO_DIRECTORY, NO_DIRECTORY):
+        words.append(f"{replica_of(message.src)}->{replica_of(message.dst)}")
+    words += [
+        f"{name}={_render_value(value)}" for name, value in message._asdict().items() if name not in ("src", "dst")
+    ]
+    return " ".join(words)
+
+
+def _render_value(value: object) -> str:
+    match value:
+        case Entry():
+            mark = {EntryKind.LEADER_CHANGE: "L", EntryKind.VOTERS: "V"}.get(value.kind, "")
+            return f"{value.last_offset}/{value.term}{mark}"
+        case tuple():
+            return "[" + " ".join(map(_render_value, value)) + "]"
+        case frozenset():
+            return "{" + " ".join(sorted(map(replica_of, value))) + "}"
+        case bytes():
+            return f"<{len(value)} bytes>"
+        case _:
+            return str(value)

@@ -1,4 +1,10 @@
-"""A disk that keeps apart what was written and what is durable, and can lose the difference at a crash."""
+"""A disk that keeps apart what was written and what is durable, and can lose the difference at a crash.
+
+It stands above the log store and behaves as that one does: each item of the log is a batch with a CRC, so that half of one
+or flipped bits are seen when it is read (`DAMAGED`). What a node may make of that is the log store's rule: an unreadable
+batch at the very end and above the recorded flushed end was never acknowledged and is cut; any other is damage
+(`Disk.find_damage`).
+"""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -9,6 +15,14 @@ S = TypeVar("S")
 
 class Crash(BaseException):
     """The simulated process died, possibly in the middle of a handler. No `except Exception` catches it."""
+
+
+class DiskDamagedError(Exception):
+    """What was synced cannot be read: a node that started all the same could have forgotten a vote or an entry."""
+
+
+DAMAGED = "damaged"
+"""In the place of a payload, a snapshot or a quorum state that fails its checksum."""
 
 
 class LogItem(NamedTuple):
@@ -42,12 +56,21 @@ class WrittenFile(Generic[S]):
             self.durable = self._apply(self.durable, operation)
         self.pending = []
 
-    def crash(self, *, is_lossy: bool, random: Random) -> None:
-        """Lossy: any prefix of what was not synced survives; else all of it does (kill -9)."""
+    def crash(self, *, is_lossy: bool, random: Random) -> Any:
+        """Lossy: any prefix of what was not synced survives; else all of it does (kill -9). The answer is the first
+        operation that did not."""
+        lost: Any = None
         if is_lossy:
-            self.pending = self.pending[: random.randint(0, len(self.pending))]
+            keep = random.randint(0, len(self.pending))
+            lost = self.pending[keep] if keep < len(self.pending) else None
+            self.pending = self.pending[:keep]
         self.sync()
         self.current = self._copy(self.durable)
+        return lost
+
+    def spoil(self, state: S) -> None:
+        """Let the file hold this, whatever was written to it. Only while nobody has it open."""
+        self.durable, self.current, self.pending = state, self._copy(state), []
 
 
 def _apply_to_log(log: list[LogItem], operation: tuple[str, Any]) -> list[LogItem]:
@@ -73,6 +96,8 @@ class Disk:
         self.log: WrittenFile[list[LogItem]] = WrittenFile([], _apply_to_log)
         self.meta: WrittenFile[dict[str, Any]] = WrittenFile({}, lambda meta, change: {**meta, **change})
         self.files: dict[str, WrittenFile[Any]] = {}
+        self.flushed_end = -1
+        """The last offset of the log that is recorded as flushed. Below it, nothing can be a torn tail."""
         self.operations_left: int | None = None
         """Crash after that many further operations; None: no crash is planned."""
         self.is_dead = False
@@ -102,6 +127,11 @@ class Disk:
         self._touch()
         self.log.write(("set", tuple(items)))
 
+    def record_flushed_end(self, last_offset: int) -> None:
+        """Durable at once. Goes back before a cut."""
+        self._touch()
+        self.flushed_end = last_offset
+
     def meta_write(self, **change: Any) -> None:
         self._touch()
         self.meta.write(change)
@@ -128,7 +158,53 @@ class Disk:
             if random.random() < 0.3:
                 file.sync()
 
-    def crash(self, *, is_lossy: bool, random: Random) -> None:
+    def crash(self, *, is_lossy: bool, random: Random, torn: float = 0.0) -> None:
+        """`torn`: how likely it is that half of the first lost log entry is there."""
         for file in self._all():
-            file.crash(is_lossy=is_lossy, random=random)
+            lost = file.crash(is_lossy=is_lossy, random=random)
+            if file is self.log and torn and lost is not None and lost[0] == "add" and random.random() < torn:
+                self.log.spoil([*self.log.durable, lost[1]._replace(payload=DAMAGED)])
         self.operations_left, self.is_dead = None, False
+
+    def flip_bits(self, where: float) -> str | None:
+        """Damage something that was synced, the `where`-th part of all that there is; what it was, None for an empty
+        disk. Only while no node runs on it."""
+        log = self.log.durable
+        places: list[str | int] = [
+            i for i in range(1, len(log)) if log[i].offset <= self.flushed_end or i + 1 < len(log)
+        ]
+        places += [name for name, file in sorted(self.files.items()) if file.durable is not None]
+        if self.meta.durable:
+            places.append("meta")
+        if not places:
+            return None
+        place = places[int(where * len(places))]
+        if isinstance(place, int):
+            self.log.spoil([*log[:place], log[place]._replace(payload=DAMAGED), *log[place + 1 :]])
+            return f"log at {log[place].offset}"
+        if place == "meta":
+            self.meta.spoil({DAMAGED: True})
+        else:
+            self.files[place].spoil(DAMAGED)
+        return place
+
+    def find_damage(self) -> str | None:
+        """What recovery says of this disk; it cuts a torn tail."""
+        if DAMAGED in self.meta.current:
+            return "meta"
+        for name, file in sorted(self.files.items()):
+            if isinstance(file.current, str) and file.current == DAMAGED:
+                return name
+        log = self.log.current
+        bad = next((i for i, item in enumerate(log) if is_damaged(item)), None)
+        if bad is None:
+            return None
+        if bad + 1 < len(log) or log[bad].offset <= self.flushed_end:
+            return f"log at {log[bad].offset}"
+        self.log_cut(bad)
+        self.log.sync()
+        return None
+
+
+def is_damaged(item: LogItem) -> bool:
+    return isinstance(item.payload, str) and item.payload == DAMAGED

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from tests.sim.raft.modes import Mode
+from kraftlog.testing.raft_sim.modes import Mode
 
 Direction = tuple[str, str]
 _Queued = tuple[int, Any]
