@@ -328,12 +328,13 @@ class RaftCore:
             self.leadership.maybe_commit()
 
     def _persisted(self, entries: tuple[Entry, ...]) -> None:
-        """Count entries as durable, unless they were cut while the driver wrote them. What the *next* Ready cuts does
-        not count either, even if the same entries came back meanwhile: they are cut first and written again."""
-        last = entries[-1]
-        if self.log.term_at(last.last_offset) != last.term:
-            return
-        durable = last.last_offset if self._truncate_to is None else min(last.last_offset, self._truncate_to)
+        """Count as durable those of the entries that were not cut while the driver wrote them. What the *next* Ready cuts
+        does not count either, even if the same entries came back meanwhile: they are cut first and written again. But what
+        stays counts, or it would be written twice."""
+        kept = (entry.last_offset for entry in reversed(entries) if self.log.term_at(entry.last_offset) == entry.term)
+        durable = next(kept, self.persisted_offset)
+        if self._truncate_to is not None:
+            durable = min(durable, self._truncate_to)
         self.persisted_offset = max(self.persisted_offset, durable)
 
     def _next_committed(self) -> tuple[Entry, ...]:

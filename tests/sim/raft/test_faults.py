@@ -3,6 +3,7 @@
 import pytest
 
 from kraftlog.kraft.raft import (
+    NO_OFFSET,
     AppendRequest,
     BusyError,
     Entry,
@@ -366,6 +367,24 @@ def test_crash_between_snapshot_and_log_keeps_the_tail() -> None:
     lab.restart_at.pop(leader, NEVER)
     lab.start(leader)
     assert lab.end() is None
+
+
+@pytest.mark.parametrize("cut_to", [2, 3, 4, 5])
+def test_entries_that_are_cut_while_the_disk_writes_them_are_written_once(cut_to: int) -> None:
+    """A new leader cuts a part of what a slow disk is just writing: the next Ready cuts there and goes on behind it, and
+    neither repeats what stays nor leaves out what is gone."""
+    lab = Lab()
+    core: RaftCore = lab.core("n0")
+    old = tuple(Entry(offset, 1, EntryKind.DATA, b"%d" % offset, 1) for offset in range(6))
+    core.step(AppendRequest(key_of("n1"), core.key, 1, NO_OFFSET, 0, old, NO_OFFSET, 1))
+    first = core.ready()
+    new = Entry(cut_to + 1, 2, EntryKind.LEADER_CHANGE, b"leader 2", 1)
+    core.step(AppendRequest(key_of("n2"), core.key, 2, cut_to, 1, (new,), NO_OFFSET, 1))
+    core.advance(first)
+    second = core.ready()
+    assert [entry.last_offset for entry in first.entries] == list(range(6))
+    assert second.truncate_to == (cut_to if cut_to < 5 else None)
+    assert second.entries == (new,)
 
 
 def lab_state(lab: Lab, nid: str, through: int) -> bytes:
