@@ -1,0 +1,123 @@
+"""A network of its own for each process of a test: namespaces on one bridge, and links that can be cut in one direction.
+
+A cut is a wrong hardware address in the sender's (permanent) neighbour table: packets leave and reach nobody, in
+silence, as with a broken cable; nothing but iproute2 is needed. Needs root.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count, permutations
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+_CLONE_NEWNET = 0x40000000
+_NOBODY = "02:00:00:00:00:ff"
+_MEMBERS_MAX = 200  # numbers of addresses, below that of nobody
+_numbers = count()
+
+
+class NetworkNamespaces:
+    """Members see each other at `address(name)`. Used from one thread."""
+
+    def __init__(self, members: Iterable[str]) -> None:
+        self._numbers = {name: number for number, name in enumerate(members, 1)}
+        assert len(self._numbers) <= _MEMBERS_MAX
+        self._prefix = f"kraftlog-{os.getpid()}-{next(_numbers)}"
+        self._hub = f"{self._prefix}-hub"
+        self._made: list[str] = []
+
+    def address(self, member: str) -> str:
+        return f"10.0.0.{self._numbers[member]}"
+
+    def command_prefix(self, member: str) -> Sequence[str]:
+        """Runs the command that follows it where the member is, as the same process."""
+        return ("ip", "netns", "exec", self._namespace(member))
+
+    def cut(self, sources: Collection[str], destinations: Collection[str]) -> None:
+        """What sources send to destinations is lost from here on; the other direction goes on."""
+        self._direct(sources, destinations, lambda destination: _NOBODY)
+
+    def heal(self) -> None:
+        """All reach all."""
+        self._direct(self._numbers, self._numbers, self._hardware_address)
+
+    def call(self, member: str, work: Callable[[], T]) -> T:
+        """Run `work` on a thread that is where the member is. Sockets that it makes stay there."""
+
+        def enter() -> T:
+            libc = ctypes.CDLL(None, use_errno=True)
+            with open(f"/run/netns/{self._namespace(member)}") as namespace:
+                if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), f"setns to {self._namespace(member)}")
+            return work()
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(enter).result()
+
+    def open(self) -> None:
+        """Raises `CalledProcessError` where namespaces cannot be had; `close` then as well."""
+        for name in (self._hub, *map(self._namespace, self._numbers)):
+            _ip("netns", "add", name)
+            self._made.append(name)
+        _ip("-n", self._hub, "link", "add", "bridge", "up", "type", "bridge")
+        for member, number in self._numbers.items():
+            namespace = self._namespace(member)
+            mac = self._hardware_address(member)
+            peer = ("peer", "name", "eth0", "address", mac, "netns", namespace)
+            _ip("-n", self._hub, "link", "add", f"port{number}", "type", "veth", *peer)
+            _ip("-n", self._hub, "link", "set", f"port{number}", "master", "bridge", "up")
+            _ip("-n", namespace, "link", "set", "lo", "up")
+            _ip("-n", namespace, "link", "set", "eth0", "up")
+            _ip("-n", namespace, "address", "add", f"{self.address(member)}/24", "dev", "eth0")
+        self.heal()
+
+    def close(self) -> None:
+        """May be repeated. Processes that are still inside keep their namespace until they end."""
+        while self._made:
+            subprocess.run(["ip", "netns", "delete", self._made.pop()], check=False, capture_output=True)
+
+    def _direct(
+        self, sources: Collection[str], destinations: Collection[str], hardware_address: Callable[[str], str]
+    ) -> None:
+        for source, destination in permutations(self._numbers, 2):
+            if source in sources and destination in destinations:
+                neighbour = (self.address(destination), "lladdr", hardware_address(destination))
+                _ip(
+                    "-n", self._namespace(source), "neighbour", "replace", *neighbour, "nud", "permanent", "dev", "eth0"
+                )
+
+    def _namespace(self, member: str) -> str:
+        return f"{self._prefix}-{member}"
+
+    def _hardware_address(self, member: str) -> str:
+        return f"02:00:00:00:00:{self._numbers[member]:02x}"
+
+
+@contextmanager
+def network_namespaces(*members: str) -> Iterator[NetworkNamespaces]:
+    """Skips the test, with the reason, where that cannot be had."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    if shutil.which("ip") is None:
+        pytest.skip("ip (iproute2) is not installed")
+    network = NetworkNamespaces(members)
+    try:
+        try:
+            network.open()
+        except subprocess.CalledProcessError as e:
+            pytest.skip(f"no network namespaces: {' '.join(e.cmd)}: {e.stderr.strip()}")
+        yield network
+    finally:
+        network.close()
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

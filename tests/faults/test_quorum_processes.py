@@ -1,0 +1,280 @@
+"""Three real nodes under real faults, while clients create, delete, alter and describe topics through all of them: what
+they saw has an order that one single cluster could have given, and the cluster goes on.
+
+A run counts only if the fault took effect and clients were answered before, during and after it; both are asserted. At
+the end every topic is described through every node, so that nothing that was acknowledged can be missing unseen.
+"""
+
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kraftlog.kraft.endpoints import Endpoint
+from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.testing import NodeProcess
+from kraftlog.testing.local_cluster import nodes_of
+from tests.checker.linearizability import find_violation
+from tests.checker.topics import Create, Describe, Outcome, TopicModel
+from tests.faults.client_process import ClientProcess, LeaderSeen
+from tests.faults.namespaces import NetworkNamespaces, network_namespaces
+from tests.faults.topic_clients import Plan, TopicOperation
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+NODES = 3
+TOPICS = 24
+OPERATIONS = 2_000
+CALM, FAULTY = 60, 25  # answers that are waited for while all is well, and while a node is missing
+
+
+class Run:
+    """A cluster and its clients. Used from one thread."""
+
+    def __init__(self, nodes: Sequence[NodeProcess], clients: ClientProcess, seed: int) -> None:
+        self.nodes = {node.node_id: node for node in nodes}
+        self.clients = clients
+        self.random = random.Random(seed)
+        self.seen_elsewhere: list[TopicOperation] = []
+        """By clients that have ended."""
+
+    def leader(self) -> LeaderSeen:
+        """Who leads, once the clients have work done."""
+        self.clients.wait_for_answers(CALM)
+        return self.clients.wait_for_leader()
+
+    def next_leader(self, old: LeaderSeen) -> LeaderSeen:
+        """Another node in a later epoch, that clients work with."""
+        seen = self.clients.wait_for_leader(lambda seen: seen.epoch > old.epoch and seen.leader != old.leader)
+        self.clients.wait_for_answers(FAULTY)
+        return seen
+
+    def follower(self, leader: LeaderSeen) -> NodeProcess:
+        return self.nodes[self.random.choice([number for number in self.nodes if number != leader.leader])]
+
+    def finish(self) -> list[TopicOperation]:
+        """What all clients saw."""
+        self.clients.wait_for_answers(CALM)
+        history = self.clients.finish()
+        for node in self.nodes.values():
+            assert "Traceback" not in node.output
+        return history + self.seen_elsewhere
+
+
+def plan(name: str, number: int, seed: int, addresses: Sequence[str], *, clients: int = 8, readers: int = 0) -> Plan:
+    return Plan(
+        name=name,
+        number=number,
+        seed=seed,
+        addresses=tuple(addresses),
+        clients=clients,
+        readers=readers,
+        topics=TOPICS,
+        operations=OPERATIONS,
+        pause_ms_max=150,
+        attempt_timeout_ms=1_000,
+        operation_timeout_ms=10_000,
+    )
+
+
+def check(history: Sequence[TopicOperation]) -> None:
+    """Linearizable; and not for want of operations."""
+    counts = Counter(
+        f"{type(each.call).__name__.lower()}: {each.answer if isinstance(each.answer, Outcome) else bool(each.answer)}"
+        for each in history
+    )
+    print(f"{len(history)} operations: {dict(sorted(counts.items()))}")
+    violation = find_violation(history, TopicModel())
+    assert violation is None, str(violation)
+    assert sum(isinstance(each.call, Create) and each.answer is Outcome.DONE for each in history) >= TOPICS / 2
+    final = [each for each in history if each.client.startswith("c@") and isinstance(each.call, Describe)]
+    assert len(final) == TOPICS * NODES, "not every topic was described through every node at the end"
+
+
+@pytest.fixture
+def seed() -> int:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return seed
+
+
+@pytest.fixture
+def run(tmp_path: Path, seed: int) -> Iterator[Run]:
+    nodes = nodes_of(tmp_path, NODES)
+    with started(nodes), ClientProcess(plan("c", 1, seed, [node.address for node in nodes]), tmp_path) as clients:
+        yield Run(nodes, clients, seed)
+
+
+@contextmanager
+def started(nodes: Sequence[NodeProcess]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for node in nodes:
+            stack.enter_context(node)
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.wait_ready()
+        yield
+
+
+# --- faults of processes ------------------------------------------------------------------------------------------
+
+
+def kill_the_leader(run: Run) -> None:
+    """kill -9; another one leads; the old one comes back."""
+    old = run.leader()
+    node = run.nodes[old.leader]
+    node.kill9()
+    run.next_leader(old)
+    assert node.pid is None
+    node.start()
+
+
+def kill_a_follower(run: Run) -> None:
+    """kill -9; the others go on; it comes back."""
+    node = run.follower(run.leader())
+    node.kill9()
+    run.clients.wait_for_answers(FAULTY)
+    assert node.pid is None
+    node.start()
+
+
+def pause_the_leader(run: Run) -> None:
+    """SIGSTOP until another one leads; then the old one goes on where it was, and still believes that it leads."""
+    old = run.leader()
+    node = run.nodes[old.leader]
+    node.pause()
+    run.next_leader(old)
+    assert node.pid is not None
+    assert psutil.Process(node.pid).status() == psutil.STATUS_STOPPED
+    node.resume()
+
+
+def restart_one_by_one(run: Run) -> None:
+    """In order, the leader last."""
+    leader = run.leader()
+    others = [number for number in run.nodes if number != leader.leader]
+    run.random.shuffle(others)
+    for number in (*others, leader.leader):
+        assert run.nodes[number].stop() == 0
+        run.clients.wait_for_answers(FAULTY)
+        run.nodes[number].start()
+        run.clients.wait_for_answers(CALM)
+    run.next_leader(leader)
+
+
+def test_a_killed_and_a_paused_leader(run: Run) -> None:
+    kill_the_leader(run)
+    pause_the_leader(run)
+    check(run.finish())
+
+
+@pytest.mark.deep
+def test_a_rolling_restart(run: Run) -> None:
+    restart_one_by_one(run)
+    check(run.finish())
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("round_", range(6))
+def test_one_fault_after_another(run: Run, round_: int) -> None:
+    """In an order of chance, as many as the operations last for."""
+    faults = [kill_the_leader, kill_a_follower, pause_the_leader, restart_one_by_one]
+    for fault in run.random.sample(faults, 3):
+        print(fault.__name__)
+        fault(run)
+    check(run.finish())
+
+
+# --- faults of the network ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def network() -> Iterator[NetworkNamespaces]:
+    with network_namespaces("node1", "node2", "node3", "clients") as network:
+        yield network
+
+
+def nodes_in(network: NetworkNamespaces, directory: Path) -> list[NodeProcess]:
+    """One node in each namespace."""
+    keys = {f"node{number}": ReplicaKey(number, uuid.uuid4().bytes) for number in range(1, NODES + 1)}
+    voters = {key: Endpoint(network.address(member), 9092) for member, key in keys.items()}
+    cluster_id = str(uuid.uuid4())
+    nodes = []
+    for member, key in keys.items():
+        (directory / member).mkdir()
+        nodes.append(
+            NodeProcess(
+                directory / member,
+                node_id=key.node_id,
+                cluster_id=cluster_id,
+                config={"controller.quorum.bootstrap.servers": ",".join(map(str, voters.values()))},
+                launcher=network.command_prefix(member),
+                directory_id=key.directory_id,
+                voters=voters,
+                address=str(voters[key]),
+            )
+        )
+    return nodes
+
+
+def cut_the_leader_off(
+    run: Run, network: NetworkNamespaces, directory: Path, *, hears: bool, is_heard: bool
+) -> list[TopicOperation]:
+    """Until another one leads, with clients on both sides. Returns what those beside the old leader were answered from the
+    moment at which the new one was seen until the cut was healed, which must be nothing."""
+    old = run.leader()
+    member = f"node{old.leader}"
+    rest = [other for other in ("node1", "node2", "node3", "clients") if other != member]
+    beside = plan("m", 2, run.random.getrandbits(32), [run.nodes[old.leader].address], clients=1, readers=2)
+    with ClientProcess(beside, directory, network.command_prefix(member)) as minority:
+        minority.wait_for_answers(CALM // 3)
+        if not is_heard:
+            network.cut([member], rest)
+        if not hears:
+            network.cut(rest, [member])
+        new = run.next_leader(old)
+        healed_at = time.monotonic()
+        network.heal()
+        minority.wait_for_answers(CALM // 3)
+        seen = minority.finish()
+    answered = [each for each in seen if each.called_at > new.at and (each.returned_at or healed_at) < healed_at]
+    run.seen_elsewhere += seen
+    return answered
+
+
+@pytest.fixture
+def run_in_network(tmp_path: Path, seed: int, network: NetworkNamespaces) -> Iterator[Run]:
+    nodes = nodes_in(network, tmp_path)
+    clients = plan("c", 1, seed, [node.address for node in nodes])
+    with started(nodes), ClientProcess(clients, tmp_path, network.command_prefix("clients")) as process:
+        yield Run(nodes, process, seed)
+
+
+def test_a_leader_that_is_cut_off(run_in_network: Run, network: NetworkNamespaces, tmp_path: Path) -> None:
+    """In both directions."""
+    answered = cut_the_leader_off(run_in_network, network, tmp_path, hears=False, is_heard=False)
+    check(run_in_network.finish())
+    assert not answered
+
+
+@pytest.mark.deep
+def test_a_leader_that_does_not_hear(run_in_network: Run, network: NetworkNamespaces, tmp_path: Path) -> None:
+    """Its heartbeats arrive for as long as TCP goes on without acknowledgments: it has to resign by itself."""
+    answered = cut_the_leader_off(run_in_network, network, tmp_path, hears=False, is_heard=True)
+    check(run_in_network.finish())
+    assert not answered
+
+
+@pytest.mark.deep
+def test_a_leader_that_is_not_heard(run_in_network: Run, network: NetworkNamespaces, tmp_path: Path) -> None:
+    """It learns of its successor, and must not come back as the leader of its own term."""
+    answered = cut_the_leader_off(run_in_network, network, tmp_path, hears=True, is_heard=False)
+    check(run_in_network.finish())
+    assert not answered
