@@ -170,6 +170,8 @@ class QuorumNode:
         self.is_stopped = False
         """Nothing is answered any more, and there is no use in waiting."""
         self._active_term = -1
+        self._may_elect_early = True
+        """Until a leader is known."""
         self._conditions = Conditions()
         self._fetch_times = FetchTimes()
         self._voter_changes = VoterChanges(
@@ -503,6 +505,7 @@ class QuorumNode:
     def observe(self, key: ReplicaKey) -> None:
         """`key` is connected: feed it while this node leads. Also for voters, who so learn that they were removed."""
         self._guarded(partial(self._observe, key, self._core.observe))
+        self._elect_early()
 
     def forget_observer(self, key: ReplicaKey) -> None:
         """`key` has gone."""
@@ -511,6 +514,22 @@ class QuorumNode:
     def _observe(self, key: ReplicaKey, change: Callable[[ReplicaKey], None]) -> None:
         change(key)
         self._after_input()
+
+    def _elect_early(self) -> None:
+        """Once, when this voter is connected to a majority after its start: if nobody leads, as in a cluster that starts as a
+        whole, an election timeout would be waited for in vain. Pre-votes disturb nobody if somebody does."""
+        core = self._core
+        connected = frozenset() if self._peers is None else self._peers.connected
+        is_majority = 2 * len(core.voters & (connected | {core.key})) > len(core.voters)
+        if self._may_elect_early and core.key in core.voters and is_majority and "early election" not in self._timers:
+            turn = sorted(core.voters).index(core.key)  # one after the other, or each votes for itself
+            self._schedule("early election", turn * self._config.tick_ms, self._campaign_early)
+
+    def _campaign_early(self) -> None:
+        if self._may_elect_early:
+            self._may_elect_early = False
+            self._core.campaign()
+            self._after_input()
 
     def _after_input(self) -> None:
         self._look_around()
@@ -525,6 +544,8 @@ class QuorumNode:
             )
             self._controller.resign(NotControllerError(f"node {self._config.node_id} lost the leadership: {where}"))
             self._active.clear()
+        if core.leader is not None:
+            self._may_elect_early = False
         self._fetch_times.keep(set() if core.leadership is None else set(core.leadership.progress))
         self._update_ticks()
         self._conditions.look()

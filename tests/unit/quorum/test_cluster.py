@@ -41,6 +41,38 @@ def test_three_voters_elect_and_commit(seed: int) -> None:
     with_cluster(work, seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_voters_that_start_together_have_a_leader_before_an_election_timeout(seed: int) -> None:
+    """Nobody leads who could be disturbed: they stand for election as soon as a majority is connected."""
+
+    async def work(cluster: Cluster) -> None:
+        began = cluster.loop.time()
+        await cluster.start(1, 2, 3)
+        await cluster.leader()
+        assert cluster.loop.time() - began < ELECTION_MS / 1000
+        for number in (1, 2, 3):
+            cluster.kill(number)
+        began = cluster.loop.time()
+        await cluster.start(3, 2, 1)
+        await cluster.leader()
+        assert cluster.loop.time() - began < ELECTION_MS / 1000
+
+    with_cluster(work, seed=seed)
+
+
+def test_voter_that_starts_beside_a_leader_disturbs_nobody() -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        leader = await cluster.leader()
+        term = leader.term
+        await cluster.start(3)
+        await cluster.until(lambda: cluster.node(3).leader == leader.leader)
+        await asyncio.sleep(2 * ELECTION_MS / 1000)
+        assert (cluster.node(3).term, leader.is_leader) == (term, True)
+
+    with_cluster(work)
+
+
 def test_followers_refuse_operations_and_name_the_leader() -> None:
     async def work(cluster: Cluster) -> None:
         await cluster.start(1, 2, 3)
