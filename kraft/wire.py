@@ -45,6 +45,7 @@ from kraftlog.proto.records import CompressionType, iter_headers
 
 MAX_TERM = (1 << 31) - 2  # a batch has its leader epoch in 31 bits, and a candidate adds one
 MAX_OFFSET = (1 << 63) - 2
+MAX_SNAPSHOT_BYTES = 1 << 30  # far beyond the metadata of a cluster of the largest size; chunks are collected in memory
 
 
 def to_wire(message: Message) -> RaftBody:
@@ -172,6 +173,8 @@ def _snapshot_request(body: RaftSnapshotRequest, src: ReplicaKey, dst: ReplicaKe
     _check_offsets(last_offset=body.last_offset, position=body.position, round=body.round)
     if body.position < 0:
         raise InvalidRequestError(f"a snapshot chunk at position {body.position}")
+    if body.position + len(body.data) > MAX_SNAPSHOT_BYTES:
+        raise InvalidRequestError(f"a snapshot of more than {MAX_SNAPSHOT_BYTES} bytes")
     return SnapshotRequest(
         src,
         dst,

@@ -6,6 +6,7 @@ import random
 from dataclasses import fields
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -28,7 +29,7 @@ from kraftlog.kraft.raft import (
     VoteResponse,
 )
 from kraftlog.kraft.records import ControlBatches, encode_records, entry_of
-from kraftlog.kraft.wire import MAX_OFFSET, MAX_TERM, from_wire, to_wire
+from kraftlog.kraft.wire import MAX_OFFSET, MAX_SNAPSHOT_BYTES, MAX_TERM, from_wire, to_wire
 from kraftlog.proto import raft_frames, raft_pb2
 from kraftlog.proto.errors import IllegalStateError, InvalidRequestError
 from kraftlog.proto.framing import Buffer
@@ -170,6 +171,16 @@ def test_bytes_equal_the_generated_classes(body: RaftBody) -> None:
 def test_every_message_comes_back(message: Message) -> None:
     (body,) = decode_frames(joined(to_wire(message)))
     assert from_wire(body, message.src, message.dst) == message
+
+
+def test_a_snapshot_that_would_fill_the_memory_is_refused() -> None:
+    """At the bound a chunk is taken, beyond it not; no chunk before it was larger than the last."""
+    voters = frozenset({A, B})
+    last = SnapshotRequest(B, A, 1, 9, 1, voters, MAX_SNAPSHOT_BYTES - 3, b"xyz", True, 1)
+    beyond = SnapshotRequest(B, A, 1, 9, 1, voters, MAX_SNAPSHOT_BYTES - 2, b"xyz", True, 1)
+    assert from_wire(to_wire(last), B, A) == last
+    with pytest.raises(InvalidRequestError, match="more than"):
+        from_wire(to_wire(beyond), B, A)
 
 
 def test_batches_leave_uncopied_and_arrive_in_bytes_of_their_own() -> None:
