@@ -90,12 +90,13 @@ class ControllerClient:
     ) -> Response:
         """Do what a client asks; on return it is committed, and in this node's `image`.
 
-        `is_internal`: the broker asks for itself, also for the cluster's own topics. Raises what the operation is refused
-        with, and `RequestTimedOutError` after `timeout_ms` of the request: it may take effect still, and may be repeated with
-        the same request id.
+        `is_internal`: the broker asks for itself, also for the cluster's own topics. Changes wait for `timeout_ms` of the
+        request, questions for `request_timeout_ms`. Raises what the operation is refused
+        with, and `RequestTimedOutError`: a change may take effect still, and may be repeated with the same request id.
         """
         request = self._with_request_id(request)
-        deadline_ms = self._clock.monotonic_ms() + _timeout_ms(request)
+        timeout_ms = self._request_timeout_ms if operation.is_question else _timeout_ms(request)
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         offset = -1
 
         async def here() -> Response:

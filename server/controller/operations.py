@@ -38,6 +38,8 @@ class Operation(Generic[Request, Response]):
     response: type[Response]
     run: Callable[[QuorumNode, Request, bool], Awaitable[Response]]
     """On the leader; true: a broker asks for itself. Raises `NotControllerError` on any other node."""
+    is_question: bool = False
+    """It changes nothing."""
     done_before: type[KraftlogError] | None = None
     """What a repeat is refused with where the first attempt, whose answer was lost, has done it."""
 
@@ -222,7 +224,11 @@ UNREGISTER_BROKER = Operation(
     "UnregisterBroker", admin_pb2.UnregisterBrokerRequest, admin_pb2.UnregisterBrokerResponse, _unregister_broker
 )
 DESCRIBE_QUORUM = Operation(
-    "DescribeQuorum", admin_pb2.DescribeQuorumRequest, admin_pb2.DescribeQuorumResponse, _describe_quorum
+    "DescribeQuorum",
+    admin_pb2.DescribeQuorumRequest,
+    admin_pb2.DescribeQuorumResponse,
+    _describe_quorum,
+    is_question=True,
 )
 ADD_VOTER = Operation(
     "AddVoter", admin_pb2.AddVoterRequest, admin_pb2.AddVoterResponse, _add_voter, done_before=DuplicateVoterError
