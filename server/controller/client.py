@@ -1,7 +1,7 @@
 """A node's way to the active controller: to itself while it leads, else over the network to whoever does.
 
 An attempt ends by its answer or when another node leads; then the next one begins, until the deadline. So a call outlives
-any change of the leader. What must not happen twice carries a request id, the same in each attempt.
+any change of the leader. Pauses between attempts grow while nothing changes, and start short again with each leader. What must not happen twice carries a request id, the same in each attempt.
 """
 
 import asyncio
@@ -244,7 +244,8 @@ class ControllerClient:
             pause_ms = min(backoff_ms * (0.5 + self._random.random() / 2), left_ms)
             backoff_ms = min(2 * backoff_ms, BACKOFF_MAX_MS)
             with contextlib.suppress(NotControllerError):  # the node stops: the next attempt says so
-                await self._quorum.wait_leader_change(self._quorum.leader, pause_ms)
+                if await self._quorum.wait_leader_change(self._quorum.leader, pause_ms):
+                    backoff_ms = BACKOFF_MS  # a new leader takes operations in a moment, and has refused none yet
 
     async def _attempt(
         self, here: Callable[[], Awaitable[T]], there: Callable[[Channel, float], Awaitable[T]], deadline_ms: float

@@ -19,6 +19,7 @@ from kraftlog.server.controller.service import FORWARD
 from tests.unit.server.nodes import Nodes, directory_of, voters_of, with_nodes
 
 COMBINED = "broker,controller"
+ELECTION_TIMEOUT_S = 1.0  # the default; a random part of up to as much again is added
 
 
 async def three_nodes(nodes: Nodes) -> int:
@@ -85,6 +86,20 @@ def test_a_request_outlives_the_loss_of_the_leader(seed: int) -> None:
         assert await asyncio.gather(*creating) == [0] * 10
         assert {f"t{number}" for number in range(10)} <= set(await nodes.topics(others(leader)[1]))
         assert (await nodes.quorum(asked)).leader_id != leader
+
+    with_nodes(work, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_request_that_waits_for_an_election_is_done_right_after_it(seed: int) -> None:
+    """The pauses between the attempts have grown by then; they must not go on behind the election."""
+
+    async def work(nodes: Nodes) -> None:
+        leader = await three_nodes(nodes)
+        nodes.kill(leader)
+        started = nodes.loop.time()
+        assert await nodes.create(others(leader)[seed % 2], "after") == 0
+        assert nodes.loop.time() - started < 2 * ELECTION_TIMEOUT_S
 
     with_nodes(work, seed=seed)
 

@@ -1,0 +1,158 @@
+"""The same use of kraftlog and of Apache Kafka, one and three nodes, each with its own nodes and its own admin client.
+
+Both sides are formatted before the clock starts, and their client is up and tries to reach them. Every node is broker and
+voter. kraftlog and Kafka run in turn, in fresh directories; Kafka has the heap that its start script gives it (1 GiB).
+"""
+
+import statistics
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from peers.kafka import KafkaAdmin, peer
+
+from kraftlog import Admin
+from kraftlog.sdk.types import NewTopic
+from kraftlog.testing.local_cluster import nodes_of
+from kraftlog.testing.processes import NodeProcess, free_ports
+
+SETTLE_S = 5.0  # after which a node is idle
+CLIENT = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "default_api_timeout_ms": 120_000}
+
+
+class Side(ABC):
+    """A cluster that is formatted and not started, and a client that waits for it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the nodes and return at once."""
+
+    @abstractmethod
+    def create(self, topic: str, partitions: int) -> None:
+        """Return when every partition has a leader."""
+
+    @abstractmethod
+    def kill_leader(self) -> None:
+        """kill -9 the leader of the metadata quorum."""
+
+    @abstractmethod
+    def pids(self) -> list[int]: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class KraftlogSide(Side):
+    def __init__(self, directory: Path, nodes: int) -> None:
+        home = directory / "kraftlog"
+        if nodes == 1:
+            (port,) = free_ports(1)
+            home.mkdir(parents=True, exist_ok=True)
+            self._nodes = [NodeProcess(home, cluster_id=str(uuid.uuid4()), address=f"127.0.0.1:{port}")]
+        else:
+            self._nodes = nodes_of(home, nodes)
+        self._admin = Admin(bootstrap_servers=",".join(node.address for node in self._nodes), **CLIENT)
+
+    def start(self) -> None:
+        for node in self._nodes:
+            node.launch()
+
+    def create(self, topic: str, partitions: int) -> None:
+        self._admin.create_topics([NewTopic(name=topic, num_partitions=partitions)])
+
+    def kill_leader(self) -> None:
+        leader_id = self._admin.describe_cluster().controller_id
+        next(node for node in self._nodes if node.node_id == leader_id).kill9()
+
+    def pids(self) -> list[int]:
+        return [node.pid for node in self._nodes if node.pid is not None]
+
+    def close(self) -> None:
+        self._admin.close()
+        for node in self._nodes:
+            node.close()
+
+
+class KafkaSide(Side):
+    def __init__(self, nodes: int) -> None:
+        peer("stop")
+        peer("format", nodes)
+        self._admin = KafkaAdmin(peer("bootstrap"))
+
+    def start(self) -> None:
+        peer("up")
+
+    def create(self, topic: str, partitions: int) -> None:
+        self._admin.ask(f"create {topic} {partitions}")
+
+    def kill_leader(self) -> None:
+        peer("kill9", self._admin.ask("leader"))
+
+    def pids(self) -> list[int]:
+        return [int(line.split()[1]) for line in peer("pids").splitlines()]
+
+    def close(self) -> None:
+        self._admin.close()
+        peer("stop")
+
+
+def compare(scratch: Path, *, rounds: int, partitions: int) -> Iterator[tuple[str, float, float, str]]:
+    """(what, kraftlog's figure, Kafka's, unit): medians of the rounds."""
+    peer("setup")
+    for nodes in (1, 3):
+        ours: list[dict[str, float]] = []
+        peers: list[dict[str, float]] = []
+        for number in range(rounds):
+            with KraftlogSide(scratch / f"{nodes}-{number}", nodes) as side:
+                ours.append(_figures(side, nodes, partitions))
+            with KafkaSide(nodes) as side:
+                peers.append(_figures(side, nodes, partitions))
+        for what in ours[0]:
+            unit = "MiB" if "memory" in what else "s"
+            yield (
+                f"{what}, {nodes} node{'s' if nodes > 1 else ''}",
+                statistics.median(figures[what] for figures in ours),
+                statistics.median(figures[what] for figures in peers),
+                unit,
+            )
+
+
+def _figures(side: Side, nodes: int, partitions: int) -> dict[str, float]:
+    figures = {"start to first topic": _seconds_of(lambda: (side.start(), side.create("first", 1)))}
+    time.sleep(SETTLE_S)
+    figures["resident memory of an idle node"] = _resident_mib(side)
+    figures[f"{partitions:,} partitions created"] = _seconds_of(lambda: side.create("many", partitions))
+    time.sleep(SETTLE_S)
+    figures[f"resident memory of a node after {partitions:,} partitions"] = _resident_mib(side)
+    if nodes > 1:
+        side.create("before", 1)
+        side.kill_leader()
+        figures["controller failover, kill -9 to the next topic"] = _seconds_of(lambda: side.create("after", 1))
+    return figures
+
+
+def _seconds_of(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _resident_mib(side: Side) -> float:
+    """The mean of the nodes."""
+    sizes = []
+    for pid in side.pids():
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            sizes.append(next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024)
+    return statistics.mean(sizes)
