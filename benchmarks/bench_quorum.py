@@ -122,7 +122,7 @@ def core(scratch: Path, sizes: Sizes) -> Iterator[Figure]:
 
     for voters in (3, 5):
         for case in CORE_CASES:
-            makers: tuple[Callable[[], "Group"], ...] = (
+            makers: tuple[Callable[[], Group], ...] = (
                 lambda: KraftlogGroup(voters, as_bytes=False, is_one_batch=case.is_one_batch),  # noqa: B023
                 lambda: PysyncobjGroup(voters, as_bytes=False, waits_for_batches=True),  # noqa: B023
                 lambda: PysyncobjGroup(voters, as_bytes=False, waits_for_batches=False),  # noqa: B023

@@ -21,7 +21,6 @@ from kraftlog.testing.local_cluster import nodes_of
 from kraftlog.testing.processes import NodeProcess, free_ports
 
 SETTLE_S = 5.0  # after which a node is idle
-CLIENT = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "default_api_timeout_ms": 120_000}
 
 
 class Side(ABC):
@@ -63,7 +62,12 @@ class KraftlogSide(Side):
             self._nodes = [NodeProcess(home, cluster_id=str(uuid.uuid4()), address=f"127.0.0.1:{port}")]
         else:
             self._nodes = nodes_of(home, nodes)
-        self._admin = Admin(bootstrap_servers=",".join(node.address for node in self._nodes), **CLIENT)
+        self._admin = Admin(  # the pauses of `AdminClient.java`
+            bootstrap_servers=",".join(node.address for node in self._nodes),
+            retry_backoff_ms=10,
+            retry_backoff_max_ms=50,
+            default_api_timeout_ms=120_000,
+        )
 
     def start(self) -> None:
         for node in self._nodes:

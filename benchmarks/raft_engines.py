@@ -200,7 +200,8 @@ class PysyncobjGroup(Group):
             self._buses[node] = _Bus(replica, node, others, self._queue, self._as_bytes)
             return self._buses[node]
 
-        return _Replica(own, [node for node in nodes if node is not own], conf, transportClass=transport)
+        replica: Any = _Replica  # pysyncobj is not typed
+        return replica(own, [node for node in nodes if node is not own], conf, transportClass=transport)
 
     @property
     def applied(self) -> list[int]:
@@ -239,9 +240,7 @@ class PysyncobjGroup(Group):
 class _Bus(Transport):  # type: ignore[misc] # pysyncobj is not typed
     """Of one replica: what it sends goes to the queue of the group."""
 
-    def __init__(
-        self, replica: Any, own: Any, others: Any, queue: deque[tuple[Any, Any, Any]], as_bytes: bool
-    ) -> None:
+    def __init__(self, replica: Any, own: Any, others: Any, queue: deque[tuple[Any, Any, Any]], as_bytes: bool) -> None:
         super().__init__(replica, own, others)
         self._own, self._others, self._queue, self._as_bytes = own, others, queue, as_bytes
 

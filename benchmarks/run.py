@@ -29,7 +29,7 @@ from kraftlog import Admin, NewTopic, Producer
 from kraftlog.testing.processes import NodeProcess
 
 HERE = Path(__file__).parent
-OWN_TABLES = {"Log store": "bench_logstore.py", "Log compaction": "bench_cleaner.py"}
+OWN_TABLES = {"Log store": "bench_logstore.py", "Log compaction": "bench_cleaner.py", "Quorum": "bench_quorum.py"}
 """What is measured beside something other than Kafka: heading and program, which prints a table and takes `--quick`."""
 
 SPARK_CONNECTOR = "4.2.0"  # the newest on Maven Central; it runs on PySpark 4.3

@@ -69,6 +69,39 @@ class Kafka:
         return float(output.splitlines()[-1].split(",")[9])
 
 
+class KafkaAdmin:
+    """Kafka's admin client in a process of its own, which tries to reach the servers as long as it takes."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        command = [SCRIPT, "java", SCRIPT.with_name("AdminClient.java"), bootstrap_servers]
+        self._process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._answer("the start")
+
+    def ask(self, command: str) -> str:
+        """What one command answers, see `AdminClient.java`. Raises `RuntimeError`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        return self._answer(command)
+
+    def _answer(self, command: str) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line.startswith("ok"):
+            raise RuntimeError(f"{command}: {line or 'the client has ended'}")
+        return line[2:].strip()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 def dump_log(*arguments: object) -> str:
     """What `kafka-dump-log` prints with these arguments, and then what it complains of."""
     return peer("tool", "DumpLogSegments", *arguments, with_errors=True)

@@ -1,5 +1,6 @@
 """The benchmarks run, and check what they moved; their figures are for quiet machines."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -29,3 +30,33 @@ def test_the_benchmark_of_the_cleaner(tmp_path: Path) -> None:
     passes = int(sizes["every key 5 times, map far too small"].split(",")[1])
     assert passes > 10, "the map holds less than a third of the keys"
     assert not list(tmp_path.iterdir())
+
+
+def test_the_benchmark_of_the_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = quorum_figures(["core", "commit", "partitions"], tmp_path, monkeypatch)
+    assert [what.split(",")[0] for what in figures] == [
+        *["core"] * 6,
+        *["commit of one record"] * 2,
+        "6 partitions created in metadata",
+        "6 partitions loaded from a snapshot of 1 kB",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.deep
+def test_the_benchmark_of_failover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (what,) = quorum_figures(["failover"], tmp_path, monkeypatch)
+    assert "2 times" in what
+
+
+def quorum_figures(parts: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was measured, with very little of everything."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = importlib.import_module("bench_quorum")
+    sizes = bench.Sizes(
+        single_commands=3, batched_commands=2_000, core_rounds=1, commits=4, topics=2, partitions=3, failovers=2
+    )
+    figures = list(bench.run(parts, sizes, directory))
+    assert {figure.row.count("|") for figure in figures} == {bench.HEAD[0].count("|")}
+    assert all(figure.measured for figure in figures)
+    return [figure.what for figure in figures]
