@@ -546,10 +546,12 @@ class UnregisterBrokerResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeQuorumRequest(_message.Message):
-    __slots__ = ("allow_stale",)
+    __slots__ = ("allow_stale", "timeout_ms")
     ALLOW_STALE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     allow_stale: bool
-    def __init__(self, allow_stale: bool = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, allow_stale: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class DescribeQuorumResponse(_message.Message):
     __slots__ = ("leader_id", "leader_epoch", "high_watermark", "voters", "observers", "stale", "described_by")
@@ -590,38 +592,44 @@ class QuorumReplica(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., lag: _Optional[int] = ..., last_fetch_timestamp_ms: _Optional[int] = ..., last_caught_up_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class AddVoterRequest(_message.Message):
-    __slots__ = ("node_id", "directory_id", "host", "port")
+    __slots__ = ("node_id", "directory_id", "host", "port", "timeout_ms")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     directory_id: bytes
     host: str
     port: int
-    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class AddVoterResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class RemoveVoterRequest(_message.Message):
-    __slots__ = ("node_id", "directory_id")
+    __slots__ = ("node_id", "directory_id", "timeout_ms")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     directory_id: bytes
-    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class RemoveVoterResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class TransferLeadershipRequest(_message.Message):
-    __slots__ = ("node_id",)
+    __slots__ = ("node_id", "timeout_ms")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
-    def __init__(self, node_id: _Optional[int] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class TransferLeadershipResponse(_message.Message):
     __slots__ = ("leader_id", "leader_epoch")

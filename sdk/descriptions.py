@@ -1,19 +1,21 @@
-"""What brokers say about topics, group members and log directories, as the plain values that `Admin` returns."""
+"""What brokers say about topics, group members, log directories and the quorum, as the plain values that `Admin` returns."""
 
 from kraftlog.proto import admin_pb2, group_pb2
 from kraftlog.proto.errors import InvalidRequestError, error_class
-from kraftlog.proto.uuids import uuid_to_text
+from kraftlog.proto.uuids import uuid_from_text, uuid_to_text
 from kraftlog.sdk.consumer_protocol import decode_assignment, decode_subscription
 from kraftlog.sdk.types import (
     GroupMemberDescription,
     LogDescription,
     LogDirDescription,
     PartitionDescription,
+    QuorumDescription,
+    QuorumReplica,
     TopicDescription,
 )
 
 
-def describe_topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
+def describe_topic(topic: admin_pb2.TopicDescription, *, stale: bool = False) -> TopicDescription:
     return TopicDescription(
         name=topic.name,
         topic_id=uuid_to_text(topic.topic_id),
@@ -33,6 +35,7 @@ def describe_topic(topic: admin_pb2.TopicDescription) -> TopicDescription:
             for p in sorted(topic.partitions, key=lambda p: p.partition)
         ),
         configs=dict(topic.configs),
+        stale=stale,
     )
 
 
@@ -78,3 +81,38 @@ def describe_member(member: group_pb2.GroupMemberDescription) -> GroupMemberDesc
         topics=topics,
         assignment=tuple(sorted(assignment)),
     )
+
+
+def describe_quorum(answer: admin_pb2.DescribeQuorumResponse) -> QuorumDescription:
+    return QuorumDescription(
+        leader_id=answer.leader_id,
+        leader_epoch=answer.leader_epoch,
+        high_watermark=answer.high_watermark,
+        voters=tuple(map(_quorum_replica, answer.voters)),
+        observers=tuple(map(_quorum_replica, answer.observers)),
+        described_by=answer.described_by,
+        stale=answer.stale,
+    )
+
+
+def _quorum_replica(replica: admin_pb2.QuorumReplica) -> QuorumReplica:
+    return QuorumReplica(
+        node_id=replica.node_id,
+        directory_id=uuid_to_text(replica.directory_id),
+        host=replica.host,
+        port=replica.port,
+        log_end_offset=replica.log_end_offset,
+        lag=replica.lag,
+        last_fetch_timestamp_ms=replica.last_fetch_timestamp_ms,
+        last_caught_up_timestamp_ms=replica.last_caught_up_timestamp_ms,
+    )
+
+
+def directory_bytes(directory_id: str | None) -> bytes:
+    """A directory id as it travels; empty: not named. Raises `InvalidRequestError`."""
+    if directory_id is None:
+        return b""
+    try:
+        return uuid_from_text(directory_id)
+    except ValueError:
+        raise InvalidRequestError(f"{directory_id[:80]!r} is no directory id of 22 characters") from None

@@ -119,6 +119,8 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     configs: Mapping[str, str]
     """What the topic sets itself; `describe_configs` shows all that hold."""
+    stale: bool = False
+    """Only with allow_stale: no controller confirmed that there is nothing newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,8 @@ class ConfigEntry:
     source: str
     """`default`, `broker` or `topic`."""
     documentation: str = ""
+    stale: bool = False
+    """Only with allow_stale: no controller confirmed that there is nothing newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +163,50 @@ class ClusterDescription:
     metadata_high_watermark: int
     metadata_leader_epoch: int
     version: str
+    stale: bool = False
+    """Only with allow_stale: no controller confirmed that there is nothing newer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumReplica:
+    """A node as the leader of the metadata quorum sees it; -1: not known."""
+
+    node_id: int
+    directory_id: str
+    """Of the log directory with the metadata log: 22 characters, as Kafka spells it."""
+    host: str
+    """Where the node listens for controllers; empty: unknown."""
+    port: int
+    log_end_offset: int
+    """Exclusive end of what it has on disk."""
+    lag: int
+    """Records of the leader that it lacks."""
+    last_fetch_timestamp_ms: int
+    """When the leader last heard from it, by the leader's clock."""
+    last_caught_up_timestamp_ms: int
+    """When it last had all that the leader had, by the leader's clock."""
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}" if self.host else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumDescription:
+    """The metadata quorum (KIP-836)."""
+
+    leader_id: int
+    """-1: unknown."""
+    leader_epoch: int
+    high_watermark: int
+    """Exclusive end of what is committed."""
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    """Those that follow at the moment."""
+    described_by: int
+    """The node whose knowledge this is."""
+    stale: bool = False
+    """Only with allow_stale: no leader answered, so `described_by` tells what it knew last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

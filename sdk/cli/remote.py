@@ -43,11 +43,11 @@ def for_admin(extra: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @contextmanager
-def admin_client(bootstrap_servers: str, extra: tuple[str, ...] = ()) -> "Iterator[Admin]":
+def admin_client(bootstrap_servers: str, extra: tuple[str, ...] = (), **settings: Any) -> "Iterator[Admin]":
     """An `Admin` for the duration of one command. Raises `BrokerNotAvailableError` at once if nobody listens."""
     from kraftlog.sdk.admin import Admin
 
-    with Admin(**client_config(bootstrap_servers, extra)) as admin:
+    with Admin(**client_config(bootstrap_servers, extra, **settings)) as admin:
         check_listening(admin.config.bootstrap_servers)
         yield admin
 

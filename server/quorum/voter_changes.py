@@ -11,6 +11,7 @@ from kraftlog.proto.errors import (
     VoterNotFoundError,
 )
 from kraftlog.proto.seams import Clock
+from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.server.quorum.waiting import Conditions
 
 
@@ -95,4 +96,4 @@ class VoterChanges:
 
 
 def _directory(key: ReplicaKey) -> str:
-    return key.directory_id.hex()
+    return uuid_to_text(key.directory_id)

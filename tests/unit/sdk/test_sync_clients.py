@@ -19,11 +19,12 @@ from kraftlog.proto.errors import (
     IllegalStateError,
     InvalidRecordError,
     KraftlogError,
+    NotControllerError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from kraftlog.sdk.admin import Admin
+from kraftlog.sdk.admin import Admin, AsyncAdmin
 from kraftlog.sdk.background import BackgroundLoop, background_loop
 from kraftlog.sdk.consumer import Consumer, ConsumerRebalanceListener
 from kraftlog.sdk.producer import Producer
@@ -389,6 +390,28 @@ def test_the_admin_speaks_plain_values() -> None:
         assert [group.group_id for group in admin.list_groups()] == ["g"]
         with pytest.raises(KraftlogError, match="group 'nobody' does not exist"):
             admin.describe_groups(["nobody"])
+
+
+def test_the_last_attempt_of_a_request_does_not_hide_why_the_others_failed() -> None:
+    """It has only the time that is left, and so ends by its own time-out."""
+
+    async def work() -> None:
+        admin = AsyncAdmin(bootstrap_servers=SERVERS, connector=FakeCluster().connector(), default_api_timeout_ms=200)
+        limits: list[float] = []
+
+        async def attempt(limit_ms: float) -> None:
+            limits.append(limit_ms)
+            if len(limits) == 1:
+                raise NotControllerError("no majority")
+            await asyncio.sleep(limit_ms / 1000)
+            raise RequestTimedOutError("no answer")
+
+        with pytest.raises(NotControllerError, match="no majority"):
+            await admin._retrying(attempt)
+        assert len(limits) == 2
+        await admin.close()
+
+    asyncio.run(work())
 
 
 def run_script(text: str, *arguments: str, expect: int = 0, timeout: float = 60) -> "subprocess.CompletedProcess[str]":

@@ -1,34 +1,37 @@
-"""Administration: topics, configurations, the cluster, groups and offsets. Plain dataclasses come back.
-
-`AsyncAdmin` does the work on an event loop; `Admin` has the same methods and runs them on the background loop.
-"""
+"""Administration on an event loop."""
 
 import asyncio
-import os
 import random as random_module
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from kraftlog.proto import admin_pb2, group_pb2
 from kraftlog.proto.errors import (
     BrokerIdNotRegisteredError,
+    DuplicateVoterError,
+    ErrorCode,
     GroupIdNotFoundError,
     InvalidRequestError,
     KraftlogError,
     NotControllerError,
     RequestTimedOutError,
+    VoterNotFoundError,
     error_class,
     error_for,
 )
 from kraftlog.proto.names import validate_group_id, validate_topic_name
 from kraftlog.proto.seams import Channel, Clock, Connector, Random
 from kraftlog.proto.uuids import uuid_to_text
-from kraftlog.sdk.background import background_loop, register_client
-from kraftlog.sdk.clock import LoopClock, SystemClock
+from kraftlog.sdk.clock import LoopClock
 from kraftlog.sdk.config import AdminConfig
-from kraftlog.sdk.descriptions import describe_log_dir, describe_member, describe_topic
+from kraftlog.sdk.descriptions import (
+    describe_log_dir,
+    describe_member,
+    describe_quorum,
+    describe_topic,
+    directory_bytes,
+)
 from kraftlog.sdk.group_client import GROUP_SERVICE, GroupClient
 from kraftlog.sdk.leaders import LeaderAnswer, LeaderQuestions
 from kraftlog.sdk.metadata import Cluster
@@ -45,7 +48,9 @@ from kraftlog.sdk.types import (
     GroupOffset,
     LogDirDescription,
     NewTopic,
+    NodeInfo,
     OffsetAndMetadata,
+    QuorumDescription,
     TopicDescription,
     TopicPartition,
 )
@@ -58,6 +63,13 @@ TOPIC_RESOURCE = 2  # Kafka's number
 BROKER_RESOURCE = 4
 OFFSET_WORDS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 CLOSE_TIMEOUT_S = 2.0
+STALE_AFTER_MS = 3_000
+"""How long a broker looks for a leader of the quorum before it tells what it knows: longer than an election takes."""
+UPGRADE_TYPES = {
+    "upgrade": admin_pb2.FeatureUpdate.UPGRADE,
+    "safe_downgrade": admin_pb2.FeatureUpdate.SAFE_DOWNGRADE,
+    "unsafe_downgrade": admin_pb2.FeatureUpdate.UNSAFE_DOWNGRADE,
+}
 
 
 class AsyncAdmin:
@@ -106,11 +118,13 @@ class AsyncAdmin:
         """Create topics; returns when the cluster has them on disk and brokers lead them.
 
         Raises the first topic's error, for instance `TopicAlreadyExistsError`, `InvalidTopicError`,
-        `InvalidReplicationFactorError`, `InvalidConfigError`; the other topics are created nevertheless. A retry after
-        a lost answer may find that the topic exists.
+        `InvalidReplicationFactorError`, `InvalidConfigError`; the other topics are created nevertheless. Retried safely:
+        what was done is not done again.
         """
         wanted = [NewTopic(name=topic) if isinstance(topic, str) else topic for topic in topics]
-        request = admin_pb2.CreateTopicsRequest(timeout_ms=self.config.request_timeout_ms, validate_only=validate_only)
+        request = admin_pb2.CreateTopicsRequest(
+            timeout_ms=self.config.request_timeout_ms, validate_only=validate_only, request_id=self._request_id()
+        )
         for topic in wanted:
             validate_topic_name(topic.name)
             request.topics.add(
@@ -137,11 +151,14 @@ class AsyncAdmin:
         ]
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics with their records. Raises the first topic's error, `UnknownTopicOrPartitionError` above all."""
+        """Delete topics with their records. Raises the first topic's error, `UnknownTopicOrPartitionError` above all. Retried
+        safely: what was done is not done again."""
         wanted = list(names)
         for name in wanted:
             validate_topic_name(name)
-        request = admin_pb2.DeleteTopicsRequest(names=wanted, timeout_ms=self.config.request_timeout_ms)
+        request = admin_pb2.DeleteTopicsRequest(
+            names=wanted, timeout_ms=self.config.request_timeout_ms, request_id=self._request_id()
+        )
         answer = admin_pb2.DeleteTopicsResponse.FromString(
             await self._admin("DeleteTopics", request.SerializeToString())
         )
@@ -263,23 +280,32 @@ class AsyncAdmin:
         topics = await self.describe_topics()
         return [topic.name for topic in topics if include_internal or not topic.internal]
 
-    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Topics with partitions, replicas and own configuration; None: all, sorted by name."""
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, allow_stale: bool = False
+    ) -> list[TopicDescription]:
+        """Topics with partitions, replicas and own configuration; None: all, sorted by name.
+
+        The answer has every change that was answered before, on whichever node. With `allow_stale` a broker that finds no
+        controller tells what it knows, and the descriptions say `stale`.
+        """
         wanted = None if names is None else list(names)
         for name in wanted or ():
             validate_topic_name(name)
         if wanted is not None and not wanted:
             return []
-        request = admin_pb2.DescribeTopicsRequest(names=wanted or ())
+        request = admin_pb2.DescribeTopicsRequest(names=wanted or (), allow_stale=allow_stale)
         data = await self._admin("DescribeTopics", request.SerializeToString())
         answer = admin_pb2.DescribeTopicsResponse.FromString(data)
         for topic in answer.topics:
             _raise(topic.error_code, f"topic {topic.name!r}", topic.error_message)
-        described = [describe_topic(topic) for topic in answer.topics]
+        described = [describe_topic(topic, stale=answer.stale) for topic in answer.topics]
         return described if wanted is not None else sorted(described, key=lambda topic: topic.name)
 
-    async def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
-        """All configuration that holds for a topic or a broker, with where each value comes from."""
+    async def describe_configs(
+        self, *, topic: str | None = None, broker: int | None = None, allow_stale: bool = False
+    ) -> list[ConfigEntry]:
+        """All configuration that holds for a topic or a broker, with where each value comes from. `allow_stale`: see
+        `describe_topics`. Raises `BrokerIdNotRegisteredError` for a broker that does not live."""
         if (topic is None) == (broker is None):
             raise InvalidRequestError("describe_configs needs a topic or a broker, not both")
         resource = (
@@ -287,23 +313,26 @@ class AsyncAdmin:
             if topic is not None
             else admin_pb2.ConfigResource(type=BROKER_RESOURCE, name=str(broker))
         )
-        request = admin_pb2.DescribeConfigsRequest(resources=[resource])
-        data = await self._admin("DescribeConfigs", request.SerializeToString())
+        request = admin_pb2.DescribeConfigsRequest(resources=[resource], allow_stale=allow_stale)
+        data = await self._admin("DescribeConfigs", request.SerializeToString(), node_id=broker)
         answer = admin_pb2.DescribeConfigsResponse.FromString(data)
         entries: list[ConfigEntry] = []
         for described in answer.resources:
             _raise(described.error_code, described.resource.name, described.error_message)
             entries += (
-                ConfigEntry(name=e.name, value=e.value, source=e.source, documentation=e.documentation)
+                ConfigEntry(
+                    name=e.name, value=e.value, source=e.source, documentation=e.documentation, stale=answer.stale
+                )
                 for e in described.entries
             )
         return entries
 
     # -- the cluster
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """Nodes, controller and the state of the metadata log."""
-        data = await self._admin("DescribeCluster", admin_pb2.DescribeClusterRequest().SerializeToString())
+    async def describe_cluster(self, *, allow_stale: bool = False) -> ClusterDescription:
+        """Nodes, controller and the state of the metadata log. `allow_stale`: see `describe_topics`."""
+        request = admin_pb2.DescribeClusterRequest(allow_stale=allow_stale)
+        data = await self._admin("DescribeCluster", request.SerializeToString())
         answer = admin_pb2.DescribeClusterResponse.FromString(data)
         return ClusterDescription(
             cluster_id=answer.cluster_id,
@@ -324,7 +353,107 @@ class AsyncAdmin:
             metadata_high_watermark=answer.metadata_high_watermark,
             metadata_leader_epoch=answer.metadata_leader_epoch,
             version=answer.version,
+            stale=answer.stale,
         )
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """Forget a broker that will not come back. Raises `BrokerIdNotRegisteredError` for an unknown one. Retried safely."""
+        request = admin_pb2.UnregisterBrokerRequest(node_id=node_id, request_id=self._request_id())
+        await self._admin("UnregisterBroker", request.SerializeToString())
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Give partitions (None: all) to their preferred leaders; returns the new leaders of those that had another.
+
+        With `unclean`, partitions that nobody can lead without a loss get a leader nevertheless: acknowledged records may be
+        gone for good. Raises the first partition's error, while others may have changed. Retried safely.
+        """
+        kind = admin_pb2.ElectLeadersRequest.UNCLEAN if unclean else admin_pb2.ElectLeadersRequest.PREFERRED
+        request = admin_pb2.ElectLeadersRequest(
+            type=kind, timeout_ms=self.config.request_timeout_ms, request_id=self._request_id()
+        )
+        wanted: dict[str, list[int]] = {}
+        for tp in () if partitions is None else partitions:
+            validate_topic_name(tp[0])
+            wanted.setdefault(tp[0], []).append(tp[1])
+        if partitions is not None and not wanted:
+            return {}
+        for topic, numbers in wanted.items():
+            request.topics.add(name=topic, partitions=numbers)
+        data = await self._admin("ElectLeaders", request.SerializeToString())
+        elected: dict[TopicPartition, int] = {}
+        for result in admin_pb2.ElectLeadersResponse.FromString(data).partitions:
+            if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                _raise(result.error_code, f"{result.topic}-{result.partition}", result.error_message)
+                elected[TopicPartition(result.topic, result.partition)] = result.leader_id
+        return elected
+
+    async def update_features(
+        self, levels: Mapping[str, int], *, upgrade_type: str = "upgrade", validate_only: bool = False
+    ) -> None:
+        """Set feature levels of the cluster, all of them or none; 0 turns a feature off.
+
+        `upgrade_type`: `upgrade`, `safe_downgrade` (only where no metadata gets lost) or `unsafe_downgrade`. Raises
+        `InvalidUpdateVersionError` for a level that a node does not know, among others. Retried safely.
+        """
+        if upgrade_type not in UPGRADE_TYPES:
+            raise InvalidRequestError(f"upgrade_type={upgrade_type!r}: use {', '.join(UPGRADE_TYPES)}")
+        request = admin_pb2.UpdateFeaturesRequest(
+            timeout_ms=self.config.request_timeout_ms, validate_only=validate_only, request_id=self._request_id()
+        )
+        for name, level in levels.items():
+            request.updates.add(name=name, level=level, upgrade_type=UPGRADE_TYPES[upgrade_type])
+        data = await self._admin("UpdateFeatures", request.SerializeToString())
+        for result in admin_pb2.UpdateFeaturesResponse.FromString(data).results:
+            _raise(result.error_code, f"feature {result.name!r}", result.error_message)
+
+    # -- the metadata quorum
+
+    async def describe_metadata_quorum(self, *, allow_stale: bool = False) -> QuorumDescription:
+        """Who leads the metadata quorum, who votes and who follows, and how far each of them is.
+
+            quorum = await admin.describe_metadata_quorum()
+            print(quorum.leader_id, {voter.node_id: voter.lag for voter in quorum.voters})
+
+        Only the leader knows all that. With `allow_stale` a broker that finds none tells what it knows, and the answer says
+        `stale`.
+        """
+        timeout_ms = self.config.request_timeout_ms
+        request = admin_pb2.DescribeQuorumRequest(
+            allow_stale=allow_stale, timeout_ms=min(STALE_AFTER_MS, timeout_ms // 2) if allow_stale else timeout_ms
+        )
+        data = await self._admin("DescribeQuorum", request.SerializeToString())
+        return describe_quorum(admin_pb2.DescribeQuorumResponse.FromString(data))
+
+    async def add_voter(self, node_id: int, directory_id: str | None = None) -> None:
+        """Give a vote in the metadata quorum to a controller that follows it; returns when the quorum has decided so.
+
+        It waits until the node has caught up. `directory_id` (22 characters): of its log directory; None: the only one that
+        follows. Raises `DuplicateVoterError` for a voter, `VoterNotFoundError` for a node that does not follow,
+        `RequestTimedOutError` where the node is too far behind. Retried safely.
+        """
+        request = admin_pb2.AddVoterRequest(
+            node_id=node_id, directory_id=directory_bytes(directory_id), timeout_ms=self.config.request_timeout_ms
+        )
+        await self._admin("AddVoter", request.SerializeToString(), done_before=DuplicateVoterError)
+
+    async def remove_voter(self, node_id: int, directory_id: str | None = None) -> None:
+        """Take the vote of a node, which may be gone for good; returns when the quorum has decided so. A node that runs goes
+        on as an observer.
+
+        Raises `VoterNotFoundError` for a node that does not vote, `InvalidRequestError` for the last voter. Retried safely.
+        """
+        request = admin_pb2.RemoveVoterRequest(
+            node_id=node_id, directory_id=directory_bytes(directory_id), timeout_ms=self.config.request_timeout_ms
+        )
+        await self._admin("RemoveVoter", request.SerializeToString(), done_before=VoterNotFoundError)
+
+    async def transfer_quorum_leadership(self, node_id: int) -> int:
+        """Let a voter lead the metadata quorum; returns who leads then, which may be a third one. Retried safely."""
+        request = admin_pb2.TransferLeadershipRequest(node_id=node_id, timeout_ms=self.config.request_timeout_ms)
+        data = await self._admin("TransferLeadership", request.SerializeToString())
+        return admin_pb2.TransferLeadershipResponse.FromString(data).leader_id
 
     async def describe_log_dirs(
         self, nodes: Iterable[int] | None = None, *, topics: Iterable[str] | None = None
@@ -347,22 +476,16 @@ class AsyncAdmin:
 
         async def attempt(limit_ms: float) -> list[LogDirDescription]:
             metadata = await self._cluster.refresh(limit_ms)
-            alive = {node.node_id: node for node in metadata.nodes.values() if not node.fenced}
-            asked = sorted(alive) if wanted is None else wanted
-            for node_id in asked:
-                if node_id not in alive:
-                    raise BrokerIdNotRegisteredError(f"no node {node_id} lives; those that do: {sorted(alive)}")
+            asked = _living(metadata.nodes, wanted)
             answers = await asyncio.gather(
                 *(
-                    self._cluster.channel(alive[node_id]).unary(
-                        ADMIN_SERVICE + "DescribeLogDirs", request, timeout_ms=limit_ms
-                    )
-                    for node_id in asked
+                    self._cluster.channel(node).unary(ADMIN_SERVICE + "DescribeLogDirs", request, timeout_ms=limit_ms)
+                    for node in asked
                 )
             )
             return [
-                describe_log_dir(node_id, log_dir)
-                for node_id, data in zip(asked, answers, strict=True)
+                describe_log_dir(node.node_id, log_dir)
+                for node, data in zip(asked, answers, strict=True)
                 for log_dir in admin_pb2.DescribeLogDirsResponse.FromString(data).log_dirs
             ]
 
@@ -462,12 +585,30 @@ class AsyncAdmin:
         """Of one operation and all its repeats."""
         return self._random.getrandbits(128).to_bytes(16, "big")
 
-    async def _admin(self, method: str, request: bytes) -> bytes:
-        """Call the controller if it is known as a node, else any broker."""
+    async def _admin(
+        self,
+        method: str,
+        request: bytes,
+        *,
+        node_id: int | None = None,
+        done_before: type[KraftlogError] | None = None,
+    ) -> bytes:
+        """Call the controller if it is known as a node, else any broker; `node_id`: call this one.
+
+        `done_before`: what a repeat is refused with where the first attempt, whose answer was lost, has done it.
+        """
+        attempts = 0
 
         async def attempt(limit_ms: float) -> bytes:
-            channel = await self._controller(limit_ms)
-            return await channel.unary(ADMIN_SERVICE + method, request, timeout_ms=limit_ms)
+            nonlocal attempts
+            channel = await (self._controller(limit_ms) if node_id is None else self._node(node_id, limit_ms))
+            attempts += 1
+            try:
+                return await channel.unary(ADMIN_SERVICE + method, request, timeout_ms=limit_ms)
+            except KraftlogError as error:
+                if attempts > 1 and done_before is not None and isinstance(error, done_before):
+                    return b""
+                raise
 
         return await self._retrying(attempt)
 
@@ -478,21 +619,31 @@ class AsyncAdmin:
         node = metadata.nodes.get(metadata.controller_id)
         return await self._cluster.any_channel(timeout_ms) if node is None else self._cluster.channel(node)
 
+    async def _node(self, node_id: int, timeout_ms: float) -> Channel:
+        metadata = await self._cluster.refresh(timeout_ms)
+        return self._cluster.channel(_living(metadata.nodes, [node_id])[0])
+
     async def _retrying(self, attempt: Callable[[float], Awaitable[T]]) -> T:
         timeout_ms = self.config.default_api_timeout_ms
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms, self._random)
+        before: KraftlogError | None = None
         while True:
             remaining_ms = max(1.0, deadline_ms - self._clock.monotonic_ms())
+            limit_ms = min(remaining_ms, self.config.request_timeout_ms)
             try:
-                return await attempt(min(remaining_ms, self.config.request_timeout_ms))
+                return await attempt(limit_ms)
             except KraftlogError as error:
                 if not error.retriable:
                     raise
-                remaining_ms = deadline_ms - self._clock.monotonic_ms()
-                if remaining_ms <= 0:
+                is_cut_short = isinstance(error, RequestTimedOutError) and limit_ms < self.config.request_timeout_ms
+                if before is not None and is_cut_short:
+                    raise before from None  # that the last attempt had little time says nothing
+                pause_ms = backoff.next_ms()
+                if deadline_ms - self._clock.monotonic_ms() <= pause_ms:
                     raise
-                await sleep_ms(min(remaining_ms, backoff.next_ms()))
+                before = error
+                await sleep_ms(pause_ms)
                 if error.refresh_metadata or isinstance(error, NotControllerError):
                     self._cluster.refresh_soon()
 
@@ -516,150 +667,17 @@ class AsyncAdmin:
             await sleep_ms(backoff.next_ms())
 
 
+def _living(nodes: Mapping[int, NodeInfo], wanted: Sequence[int] | None) -> list[NodeInfo]:
+    """Those of `wanted` (None: all), which all have to live."""
+    alive = {node.node_id: node for node in nodes.values() if not node.fenced}
+    for node_id in wanted or ():
+        if node_id not in alive:
+            raise BrokerIdNotRegisteredError(f"no node {node_id} lives; those that do: {sorted(alive)}")
+    return [alive[node_id] for node_id in (sorted(alive) if wanted is None else wanted)]
+
+
 def _config_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-class Admin:
-    """Administers a cluster. Safe from any thread. Options are those of `AdminConfig`.
-
-        with Admin(bootstrap_servers="localhost:9092") as admin:
-            admin.create_topics([NewTopic(name="orders", num_partitions=6)])
-
-    The methods are those of `AsyncAdmin`, without await.
-    """
-
-    def __init__(
-        self,
-        config: Mapping[str, Any] | AdminConfig | None = None,
-        *,
-        connector: Connector | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        **options: Unpack[AdminOptions],
-    ) -> None:
-        self.config = config if isinstance(config, AdminConfig) else AdminConfig.of(config, **options)
-        self._parts = {
-            "connector": connector or default_connector(self.config),
-            "clock": clock or SystemClock(),
-            "random": random,
-        }
-        self._is_closed = False
-        self._set_up()
-        register_client(self)
-
-    def _set_up(self) -> None:
-        parts: dict[str, Any] = self._parts
-        self._pid = os.getpid()
-        self._background = background_loop()
-        self._admin = AsyncAdmin(self.config, **parts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Disconnect. May be repeated."""
-        if self._pid == os.getpid() and not self._is_closed:
-            self._is_closed = True
-            self._background.run(self._admin.close, CLOSE_TIMEOUT_S)
-
-    def create_topics(self, topics: Iterable[NewTopic | str], *, validate_only: bool = False) -> list[CreatedTopic]:
-        """See `AsyncAdmin.create_topics`."""
-        return self._run(lambda admin: admin.create_topics(topics, validate_only=validate_only))
-
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """See `AsyncAdmin.delete_topics`."""
-        self._run(lambda admin: admin.delete_topics(names))
-
-    def create_partitions(
-        self,
-        counts: Mapping[str, int],
-        *,
-        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
-        validate_only: bool = False,
-    ) -> None:
-        """See `AsyncAdmin.create_partitions`."""
-        self._run(lambda admin: admin.create_partitions(counts, assignments=assignments, validate_only=validate_only))
-
-    def alter_configs(
-        self,
-        topic: str,
-        *,
-        set: Mapping[str, object] | None = None,
-        delete: Iterable[str] = (),
-        append: Mapping[str, object] | None = None,
-        subtract: Mapping[str, object] | None = None,
-        validate_only: bool = False,
-    ) -> None:
-        """See `AsyncAdmin.alter_configs`."""
-        self._run(
-            lambda admin: admin.alter_configs(
-                topic, set=set, delete=delete, append=append, subtract=subtract, validate_only=validate_only
-            )
-        )
-
-    def delete_records(
-        self, before_offsets: Mapping[TopicPartition, int], *, validate_only: bool = False
-    ) -> dict[TopicPartition, int]:
-        """See `AsyncAdmin.delete_records`."""
-        return self._run(lambda admin: admin.delete_records(before_offsets, validate_only=validate_only))
-
-    def list_topics(self, *, include_internal: bool = False) -> list[str]:
-        """See `AsyncAdmin.list_topics`."""
-        return self._run(lambda admin: admin.list_topics(include_internal=include_internal))
-
-    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """See `AsyncAdmin.describe_topics`."""
-        return self._run(lambda admin: admin.describe_topics(names))
-
-    def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> list[ConfigEntry]:
-        """See `AsyncAdmin.describe_configs`."""
-        return self._run(lambda admin: admin.describe_configs(topic=topic, broker=broker))
-
-    def describe_cluster(self) -> ClusterDescription:
-        """See `AsyncAdmin.describe_cluster`."""
-        return self._run(lambda admin: admin.describe_cluster())
-
-    def describe_log_dirs(
-        self, nodes: Iterable[int] | None = None, *, topics: Iterable[str] | None = None
-    ) -> list[LogDirDescription]:
-        """See `AsyncAdmin.describe_log_dirs`."""
-        return self._run(lambda admin: admin.describe_log_dirs(nodes, topics=topics))
-
-    def list_offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        at: str | int = "latest",
-        *,
-        isolation_level: str = "read_uncommitted",
-    ) -> dict[TopicPartition, int]:
-        """See `AsyncAdmin.list_offsets`."""
-        return self._run(lambda admin: admin.list_offsets(partitions, at, isolation_level=isolation_level))
-
-    def list_groups(self) -> list[GroupListing]:
-        """See `AsyncAdmin.list_groups`."""
-        return self._run(lambda admin: admin.list_groups())
-
-    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
-        """See `AsyncAdmin.describe_groups`."""
-        return self._run(lambda admin: admin.describe_groups(group_ids))
-
-    def list_group_offsets(self, group_id: str) -> list[GroupOffset]:
-        """See `AsyncAdmin.list_group_offsets`."""
-        return self._run(lambda admin: admin.list_group_offsets(group_id))
-
-    def after_fork_in_child(self) -> None:
-        """The next call sets up connections of the child's own."""
-
-    def _run(self, call: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
-        if self._pid != os.getpid():
-            self._set_up()
-        return self._background.run(partial(call, self._admin))
 
 
 def group_offset(tp: TopicPartition, committed: OffsetAndMetadata, start: int, end: int) -> GroupOffset:
