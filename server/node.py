@@ -128,6 +128,11 @@ class Node:
         return self._failure
 
     @property
+    def failure(self) -> Exception | None:
+        """Why the node cannot go on; None while it can."""
+        return self._failure
+
+    @property
     def waiting_requests(self) -> int:
         """Requests and streams that wait for an event; 0 on an idle node."""
         return 0 if self._broker is None else self._broker.replicas.waiting

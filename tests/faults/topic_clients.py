@@ -21,7 +21,6 @@ import dataclasses
 import json
 import random
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -154,6 +153,11 @@ async def attempt(channel: Channel, topic: str, call: TopicCall, request_id: byt
             return Described(int(described.configs[CONFIG])) if outcome is Outcome.DONE else outcome
 
 
+def _now() -> float:
+    """The event loop's clock: the machine's monotonic one, or a simulator's."""
+    return asyncio.get_running_loop().time()
+
+
 def _outcome(result: Any) -> Outcome:
     match result.error_code:
         case ErrorCode.NONE:
@@ -213,21 +217,21 @@ class Clients:
         self, client: str, topic: str, call: TopicCall, addresses: tuple[str, ...], rng: random.Random
     ) -> bool:
         """One operation; see the module's text. Returns whether it was answered."""
-        begin = time.monotonic()
+        begin = _now()
         request_id = rng.getrandbits(128).to_bytes(16, "big")
         attempts = 0
         answer: TopicAnswer | None = None
         last = begin
-        while answer is None and time.monotonic() - begin < self._plan.operation_timeout_ms / 1000:
+        while answer is None and _now() - begin < self._plan.operation_timeout_ms / 1000:
             if attempts:
                 await asyncio.sleep(RETRY_S)
             attempts += 1
-            channel, last = self._channel(rng.choice(addresses)), time.monotonic()
+            channel, last = self._channel(rng.choice(addresses)), _now()
             try:
                 answer = await attempt(channel, topic, call, request_id, self._plan.attempt_timeout_ms)
             except KraftlogError as error:
                 print(f"{client}: {topic} {call} attempt {attempts}: {error}", file=sys.stderr)
-        end = None if answer is None else time.monotonic()
+        end = None if answer is None else _now()
         is_read = isinstance(call, Describe)
         if answer is Outcome.DONE:
             last = begin
@@ -254,7 +258,7 @@ class Clients:
                 seen = (answer.controller_id, answer.metadata_leader_epoch)
                 if seen != said:
                     said = seen
-                    self._say(json.dumps({"leader": seen[0], "epoch": seen[1], "by": address, "at": time.monotonic()}))
+                    self._say(json.dumps({"leader": seen[0], "epoch": seen[1], "by": address, "at": _now()}))
             await asyncio.sleep(LOOK_S)
 
     def _channel(self, address: str) -> Channel:
