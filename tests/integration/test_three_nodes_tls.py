@@ -60,8 +60,8 @@ def test_controllers_that_know_each_other_by_certificate(tmp_path: Path) -> None
             node.launch()
         addresses = [node.wait_ready() for node in nodes[:2]]
         for number, address in enumerate(addresses):
-            options = {"security_protocol": "SSL", "ssl_cafile": str(tmp_path / "1" / "ca.pem")}
-            with kraftlog.Admin(bootstrap_servers=address, **options) as admin:
+            config = {"bootstrap_servers": address, "security_protocol": "SSL", "ssl_cafile": tmp_path / "1" / "ca.pem"}
+            with kraftlog.Admin(config) as admin:
                 admin.create_topics([f"topic-{number}"])
                 assert f"topic-{number}" in admin.list_topics()
                 assert {node.node_id for node in admin.describe_cluster().nodes} == {1, 2}
