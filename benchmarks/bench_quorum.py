@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 from quorum_voter import Voters
 
 from kraftlog.proto.admin_pb2 import ConfigChange, ConfigResource, IncrementalAlterConfigsRequest
-from kraftlog.sdk.admin import TOPIC_RESOURCE, AsyncAdmin
+from kraftlog.sdk.admin import AsyncAdmin
+from kraftlog.sdk.admin.async_admin import TOPIC_RESOURCE
 from kraftlog.sdk.transport import GrpcConnector
 from kraftlog.sdk.types import NewTopic
 from kraftlog.testing.local_cluster import nodes_of
