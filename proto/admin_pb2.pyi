@@ -546,12 +546,10 @@ class UnregisterBrokerResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeQuorumRequest(_message.Message):
-    __slots__ = ("allow_stale", "timeout_ms")
+    __slots__ = ("allow_stale",)
     ALLOW_STALE_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     allow_stale: bool
-    timeout_ms: int
-    def __init__(self, allow_stale: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, allow_stale: bool = ...) -> None: ...
 
 class DescribeQuorumResponse(_message.Message):
     __slots__ = ("leader_id", "leader_epoch", "high_watermark", "voters", "observers", "stale", "described_by")

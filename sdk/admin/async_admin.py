@@ -63,8 +63,6 @@ TOPIC_RESOURCE = 2  # Kafka's number
 BROKER_RESOURCE = 4
 OFFSET_WORDS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 CLOSE_TIMEOUT_S = 2.0
-STALE_AFTER_MS = 3_000
-"""How long a broker looks for a leader of the quorum before it tells what it knows: longer than an election takes."""
 UPGRADE_TYPES = {
     "upgrade": admin_pb2.FeatureUpdate.UPGRADE,
     "safe_downgrade": admin_pb2.FeatureUpdate.SAFE_DOWNGRADE,
@@ -419,10 +417,7 @@ class AsyncAdmin:
         Only the leader knows all that. With `allow_stale` a broker that finds none tells what it knows, and the answer says
         `stale`.
         """
-        timeout_ms = self.config.request_timeout_ms
-        request = admin_pb2.DescribeQuorumRequest(
-            allow_stale=allow_stale, timeout_ms=min(STALE_AFTER_MS, timeout_ms // 2) if allow_stale else timeout_ms
-        )
+        request = admin_pb2.DescribeQuorumRequest(allow_stale=allow_stale)
         data = await self._admin("DescribeQuorum", request.SerializeToString())
         return describe_quorum(admin_pb2.DescribeQuorumResponse.FromString(data))
 

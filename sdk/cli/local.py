@@ -1,15 +1,19 @@
-"""The file in which `kraftctl cluster bootstrap` keeps what it started: `<home>/cluster.json`.
+"""The file in which `kraftctl cluster bootstrap` keeps what it made and started: `<home>/cluster.json`.
 
-    {"version": 1, "cluster_id": "...", "nodes": [{"node_id": 1, "directory": "...", "address": "localhost:9092",
-     "pid": 4711, "process": "..."}]}
+    {"version": 2, "cluster_id": "...", "initial_controllers": "", "joining": [],
+     "nodes": [{"node_id": 1, "directory": "...", "address": "localhost:9092", "pid": 4711, "process": "...",
+                "roles": ["broker", "controller"]}]}
 
 `pid` and `process` are null while a node is stopped. `process` tells this process from a later one with the same pid.
-Written whole to a temporary file and renamed, so a reader sees the old or the new state.
+`initial_controllers` is who votes first, from before the first log directory is formatted until the last one is; `joining`
+are nodes that were added and have no vote yet. Version 1 had neither these nor `roles`, and one node. Written whole to a temporary file and renamed, so a reader sees the old or the
+new state.
 """
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from kraftlog.sdk.cli.exit_codes import ExitCode
@@ -17,7 +21,9 @@ from kraftlog.sdk.cli.report import CommandError
 
 HOME_VARIABLE = "KRAFTLOG_HOME"
 DEFAULT_ADDRESS = "localhost:9092"  # Kafka's port
-_VERSION = 1
+_VERSION = 2
+BROKER, CONTROLLER = "broker", "controller"
+COMBINED = (BROKER, CONTROLLER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,15 @@ class LocalNode:
     address: str
     pid: int | None
     process: str | None
+    roles: tuple[str, ...] = COMBINED
+
+    @property
+    def is_broker(self) -> bool:
+        return BROKER in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        return CONTROLLER in self.roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +52,20 @@ class LocalCluster:
 
     cluster_id: str
     nodes: tuple[LocalNode, ...]
+    initial_controllers: str = ""
+    """As `storage format --initial-controllers` takes it; empty once every node is formatted."""
+    joining: tuple[int, ...] = ()
+    """Controllers that were added and still have to get a vote."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all nodes, as clients take them."""
-        return ",".join(node.address for node in self.nodes)
+        """The addresses of all brokers, as clients take them."""
+        return ",".join(node.address for node in self.nodes if node.is_broker)
+
+    def with_nodes(self, changed: Iterable[LocalNode]) -> "LocalCluster":
+        """The same cluster, with these nodes changed or added; in the order of their ids."""
+        nodes = {node.node_id: node for node in (*self.nodes, *changed)}
+        return replace(self, nodes=tuple(nodes[node_id] for node_id in sorted(nodes)))
 
 
 def home_directory(given: str | None = None) -> Path:
@@ -63,11 +87,16 @@ def read_state(home: Path) -> LocalCluster | None:
     path = state_path(home)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        nodes = tuple(LocalNode(**node) for node in document["nodes"])
-        return LocalCluster(cluster_id=document["cluster_id"], nodes=nodes)
+        nodes = tuple(LocalNode(**{**node, "roles": tuple(node.get("roles", COMBINED))}) for node in document["nodes"])
+        return LocalCluster(
+            cluster_id=document["cluster_id"],
+            nodes=nodes,
+            initial_controllers=document.get("initial_controllers", ""),
+            joining=tuple(document.get("joining", ())),
+        )
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CommandError(
             f"{path}: not a cluster state of this version of kraftctl: {error}",
             exit_code=ExitCode.INVALID_INPUT,
@@ -86,6 +115,6 @@ def write_state(home: Path, state: LocalCluster) -> None:
 def default_bootstrap_servers() -> str:
     """The started local cluster's addresses, else localhost:9092."""
     state = read_state(home_directory())
-    if state is None or not any(node.pid for node in state.nodes):
+    if state is None or not any(node.pid and node.is_broker for node in state.nodes):
         return DEFAULT_ADDRESS
     return state.bootstrap_servers

@@ -314,8 +314,13 @@ def test_status_without_a_cluster(stopped: Cli) -> None:
     assert "kraftctl cluster bootstrap" in stopped.fails(3, "no cluster was made", "cluster", "status")
 
 
-def test_more_nodes_are_not_possible_yet(stopped: Cli) -> None:
-    stopped.fails(2, "not possible yet", "cluster", "bootstrap", "--nodes", "3")
+def test_numbers_of_nodes_that_do_not_go_together(cli: Cli, stopped: Cli) -> None:
+    stopped.fails(2, "excludes", "cluster", "bootstrap", "--nodes", "3", "--controllers", "3", "--brokers", "1")
+    stopped.fails(2, "go together", "cluster", "bootstrap", "--brokers", "2")
+    stopped.fails(2, "would be the same", "cluster", "bootstrap", "--nodes", "3", "-c", "node.id=4")
+    assert not (stopped.home / "node-1").exists()
+    cli.fails(5, "--nodes is not given", "cluster", "bootstrap", "--controllers", "1", "--brokers", "1")
+    cli.fails(4, "no node 7", "cluster", "stop", "--node", "7")
 
 
 def test_an_unknown_node_config_makes_nothing(stopped: Cli) -> None:
