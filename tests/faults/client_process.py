@@ -36,6 +36,7 @@ class ClientProcess:
         self._changed = threading.Condition()
         self._history: list[TopicOperation] = []
         self._leaders: list[LeaderSeen] = []
+        self._failed_at: list[float] = []
         self._has_ended = False
 
     def __enter__(self) -> Self:
@@ -74,6 +75,11 @@ class ClientProcess:
 
         self._wait(is_enough, f"{count} more answers")
 
+    def wait_for_failures(self, count: int) -> None:
+        """Wait until so many attempts have been made from here on that came to nothing."""
+        begin = time.monotonic()
+        self._wait(lambda: sum(at >= begin for at in self._failed_at) >= count, f"{count} failed attempts")
+
     def wait_for_leader(self, is_wanted: Callable[[LeaderSeen], bool] = lambda seen: True) -> LeaderSeen:
         """The newest leader that some broker has named, once it is one of those that are wanted."""
 
@@ -105,7 +111,7 @@ class ClientProcess:
             )
 
     def _complaints(self) -> str:
-        return "\n".join(self._errors.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+        return "\n".join(self._errors.read_text(encoding="utf-8", errors="replace").splitlines()[-6:])
 
     def _read(self, lines: IO[bytes]) -> None:
         for line in lines:
@@ -113,6 +119,8 @@ class ClientProcess:
             with self._changed:
                 if "leader" in fields:
                     self._leaders.append(LeaderSeen(**fields))
+                elif "failed" in fields:
+                    self._failed_at.append(fields["at"])
                 else:
                     self._history.append(operation_of(fields))
                 self._changed.notify_all()

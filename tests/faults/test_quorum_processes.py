@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -43,6 +43,8 @@ class Run:
         self.random = random.Random(seed)
         self.seen_elsewhere: list[TopicOperation] = []
         """By clients that have ended."""
+        self.outages: list[tuple[float, float]] = []
+        """From when until when no majority was there: nothing that was asked in between was answered in between."""
 
     def leader(self) -> LeaderSeen:
         """Who leads, once the clients have work done."""
@@ -64,6 +66,8 @@ class Run:
         history = self.clients.finish()
         for node in self.nodes.values():
             assert "Traceback" not in node.output
+        for begin, end in self.outages:
+            assert not [each for each in history if begin < each.called_at and (each.returned_at or end) < end]
         return history + self.seen_elsewhere
 
 
@@ -116,11 +120,16 @@ def started(nodes: Sequence[NodeProcess]) -> Iterator[None]:
     with ExitStack() as stack:
         for node in nodes:
             stack.enter_context(node)
-        for node in nodes:
-            node.launch()
-        for node in nodes:
-            node.wait_ready()
+        launch(nodes)
         yield
+
+
+def launch(nodes: Collection[NodeProcess]) -> None:
+    """Together: they wait for each other."""
+    for node in nodes:
+        node.launch()
+    for node in nodes:
+        node.wait_ready()
 
 
 # --- faults of processes ------------------------------------------------------------------------------------------
@@ -156,6 +165,27 @@ def pause_the_leader(run: Run) -> None:
     node.resume()
 
 
+def kill_a_majority(run: Run) -> None:
+    """kill -9 of all but the leader, which cannot know that nobody else leads: nothing is answered until they are back."""
+    leader = run.leader()
+    others = [node for number, node in run.nodes.items() if number != leader.leader]
+    for node in others:
+        node.kill9()
+    killed_at = time.monotonic()
+    run.clients.wait_for_failures(2 * FAULTY)
+    run.outages.append((killed_at, time.monotonic()))
+    launch(others)
+
+
+def kill_all(run: Run) -> None:
+    """kill -9 of every node at once, and all of them come back."""
+    run.leader()
+    for node in run.nodes.values():
+        node.kill9()
+    run.clients.wait_for_failures(FAULTY)
+    launch(run.nodes.values())
+
+
 def restart_one_by_one(run: Run) -> None:
     """In order, the leader last."""
     leader = run.leader()
@@ -185,7 +215,7 @@ def test_a_rolling_restart(run: Run) -> None:
 @pytest.mark.parametrize("round_", range(6))
 def test_one_fault_after_another(run: Run, round_: int) -> None:
     """In an order of chance, as many as the operations last for."""
-    faults = [kill_the_leader, kill_a_follower, pause_the_leader, restart_one_by_one]
+    faults = [kill_the_leader, kill_a_follower, kill_a_majority, kill_all, pause_the_leader, restart_one_by_one]
     for fault in run.random.sample(faults, 3):
         print(fault.__name__)
         fault(run)

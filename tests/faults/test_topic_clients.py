@@ -74,7 +74,9 @@ def described(value: int) -> bytes:
 async def recorded(call: TopicCall, broker: Broker) -> list[TopicOperation]:
     lines: list[str] = []
     await Clients(PLAN, lines.append, broker).operate("c0", "t", call, PLAN.addresses, random.Random(1))
-    return [operation_of(json.loads(line)) for line in lines]
+    said = [json.loads(line) for line in lines]
+    assert len(broker.asked_at) == sum("failed" in fields for fields in said) + 1, "each failed attempt is told"
+    return [operation_of(fields) for fields in said if "failed" not in fields]
 
 
 async def test_an_answer_to_the_first_attempt() -> None:

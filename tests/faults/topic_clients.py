@@ -1,5 +1,6 @@
 """A process of clients that create, delete, alter and describe topics, each call through a random broker, and say what
-they saw: one line of JSON for each call, and for each change of who a broker believes to lead.
+they saw: one line of JSON for each call, for each attempt that failed, and for each change of who a broker believes to
+lead.
 
     python -m tests.faults.topic_clients '{"name": "a", "addresses": [...], ...}'    (the fields of `Plan`)
 
@@ -231,6 +232,7 @@ class Clients:
                 answer = await attempt(channel, topic, call, request_id, self._plan.attempt_timeout_ms)
             except KraftlogError as error:
                 print(f"{client}: {topic} {call} attempt {attempts}: {error}", file=sys.stderr)
+                self._say(json.dumps({"failed": client, "at": last}))
         end = None if answer is None else _now()
         is_read = isinstance(call, Describe)
         if answer is Outcome.DONE:
