@@ -135,7 +135,7 @@ class KraftlogGroup(Group):
     def _pump(self, core: RaftCore) -> None:
         while core.has_ready():
             ready = core.ready()
-            for message in ready.messages:
+            for message in (*ready.early_messages, *ready.messages):
                 self._send(message)
             for entry in ready.committed:
                 if entry.kind is EntryKind.DATA:

@@ -92,10 +92,12 @@ class KafkaAdmin:
 
     def _answer(self, command: str) -> str:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
-        if not line.startswith("ok"):
-            raise RuntimeError(f"{command}: {line or 'the client has ended'}")
-        return line[2:].strip()
+        for line in self._process.stdout:
+            if line.startswith("ok"):
+                return line[2:].strip()
+            if line.startswith("!"):
+                raise RuntimeError(f"{command}: {line.strip()}")
+        raise RuntimeError(f"{command}: the client has ended")  # what else it prints are warnings of its log
 
     def close(self) -> None:
         self._process.kill()

@@ -297,14 +297,17 @@ class RaftCore:
         if self.leadership is not None:
             self.leadership.send_news()
         hard_state = HardState(self.term, self.vote)
+        entries = self.log.between(self.persisted_offset, self.log.last_offset)
+        early, messages = self._divided_messages(may_be_early=bool(entries) and hard_state == self._saved)
         committed = self._next_committed()
         applied = committed[-1].last_offset if committed else self.applied_offset
         ready = Ready(
             hard_state=hard_state if hard_state != self._saved else None,
             snapshot=self._snapshot_to_save,
             truncate_to=self._truncate_to,
-            entries=self.log.between(self.persisted_offset, self.log.last_offset),
-            messages=tuple(self._messages),
+            entries=entries,
+            early_messages=early,
+            messages=messages,
             committed=committed,
             reads=tuple(read for read in self._reads if _is_answerable(read, applied)),
         )
@@ -313,6 +316,13 @@ class RaftCore:
         self._snapshot_to_save = self._truncate_to = None
         self._in_flight = ready
         return ready
+
+    def _divided_messages(self, *, may_be_early: bool) -> tuple[tuple[AppendRequest, ...], tuple[Message, ...]]:
+        """Those that need not wait for the disk, and the others. Of a leader only, whose log is not cut."""
+        if not may_be_early or self.leadership is None or self._truncate_to is not None:
+            return (), tuple(self._messages)
+        early = tuple(message for message in self._messages if isinstance(message, AppendRequest))
+        return early, tuple(message for message in self._messages if not isinstance(message, AppendRequest))
 
     def advance(self, ready: Ready) -> None:
         """All of `ready` is done."""

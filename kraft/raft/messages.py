@@ -163,7 +163,8 @@ class Ready:
     """What the driver must do now, in this order; then it calls `advance` with the same object.
 
     1. persist `hard_state`;
-    2. persist `snapshot` and empty the log behind it; cut every entry after `truncate_to`; append `entries`;
+    2. persist `snapshot` and empty the log behind it; cut every entry after `truncate_to`; append `entries`; then
+       `early_messages` may leave, now or any time later: they promise nothing of this node's disk;
     3. fsync all of that, if `must_sync`;
     4. send `messages`: they may promise what steps 1-3 made durable, so none leaves earlier;
     5. load `snapshot` into the state machine, apply `committed` in order, answer `reads`.
@@ -177,6 +178,9 @@ class Ready:
     truncate_to: int | None
     """Last offset that stays; None: nothing is cut."""
     entries: tuple[Entry, ...]
+    early_messages: tuple[AppendRequest, ...]
+    """Of a leader whose term is durable: the others write its entries while it does so itself (Raft thesis §10.2.1). Its
+    own copy counts towards a commit from `advance` on, and after a crash it never leads in this term again."""
     messages: tuple[Message, ...]
     committed: tuple[Entry, ...]
     reads: tuple[ReadResult, ...]

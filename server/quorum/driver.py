@@ -1,4 +1,5 @@
-"""Does the effects of the Raft core, in the order that makes them safe: persist, fsync, then send, then apply.
+"""Does the effects of the Raft core, in the order that makes them safe: persist, fsync, then send, then apply. What a
+leader asks of the others leaves before its own fsync, so that all disks work at the same time.
 
 Between two Readys it does what else needs the log for itself (`submit`): trimming it after a snapshot.
 
@@ -113,5 +114,7 @@ class QuorumDriver:
             await self._executor.run(partial(self._storage.truncate_to, ready.truncate_to))
         if ready.entries:
             self._storage.append(ready.entries)
+            for message in ready.early_messages:
+                self._send(message)
             await self._executor.run(self._storage.flush)
         return contents

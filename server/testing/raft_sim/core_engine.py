@@ -169,6 +169,8 @@ class CoreEngine(Engine):
             assert entry.base_offset == last.offset + 1, f"the log ends at {last.offset}, the driver got {entry}"
             self.world.checker.on_entry(self.nid, item_of(entry), last.term)
             self.disk.log_add(item_of(entry))
+        for message in ready.early_messages:
+            self.send(message)
 
     def _complete(self, ready: Ready) -> None:
         if self.syncs and ready.must_sync:

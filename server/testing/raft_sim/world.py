@@ -16,7 +16,10 @@ from kraftlog.testing.raft_sim.modes import Event, Mode, schedule
 from kraftlog.testing.raft_sim.network import Network
 
 STEP_SECONDS = 0.1
-SETTLE_STEPS = 100
+SETTLE_STEPS = 100  # without a commit, after which a healed cluster is stuck
+SETTLE_STEPS_MAX = (
+    300  # voters are changed one after the other: several lost disks on slow ones take more than 100 steps
+)
 REPAIR_STEPS = 5  # how often the operator looks for lost disks
 
 
@@ -388,10 +391,15 @@ class World:
             host.rate = 1.0
             if host.engine is None:
                 self.restart_at.setdefault(host.nid, self.step + 1)
-        for settled in range(SETTLE_STEPS):
+        settled, moved_at, committed = 0, 0, -1
+        while settled - moved_at < SETTLE_STEPS and settled < SETTLE_STEPS_MAX:
             self.one_step()
             if settled > 20 and settled % 10 == 0 and self.has_converged():
                 break
+            newest = max((host.engine.commit_index for host in self.members() if host.engine is not None), default=-1)
+            if newest > committed:
+                committed, moved_at = newest, settled
+            settled += 1
         else:
             if not self.has_converged():
                 self.checker.note("stuck", nodes={host.nid: _summary(host.running) for host in self.members()})

@@ -104,7 +104,7 @@ class Node:
         while self.core.has_ready():
             ready = self.core.ready()
             self._persist(ready)
-            messages += ready.messages
+            messages += [*ready.early_messages, *ready.messages]
             self._apply(ready)
             self.core.advance(ready)
             self._watch()

@@ -23,7 +23,7 @@ class NoFsync(CoreEngine):
 
 
 class SendsFirst(CoreEngine):
-    """Sends the messages of a Ready before it has persisted anything of it."""
+    """Sends all messages of a Ready before it has persisted anything of it."""
 
     def _write(self, ready: Ready) -> None:
         for message in ready.messages:

@@ -193,6 +193,7 @@ def test_observer_has_the_image_and_never_leads(seed: int) -> None:
         await create(leader, "after")
         await cluster.converge()
         assert set(cluster.node(4).image.topics) == {"before", "after"}
+        await cluster.until(lambda: all(state.lag == 0 for state in leader.describe().observers))  # its answer is heard
         (state,) = leader.describe().observers
         assert (state.key, state.endpoint, state.lag) == (cluster.machines[4].key, endpoint_of(4), 0)
         for number in (1, 2, 3):

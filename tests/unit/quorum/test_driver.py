@@ -11,6 +11,7 @@ from kraftlog.kraft.image import EMPTY_IMAGE
 from kraftlog.kraft.raft import (
     NO_OFFSET,
     AppendRequest,
+    AppendResponse,
     Entry,
     EntryKind,
     HardState,
@@ -227,6 +228,62 @@ async def test_single_voter_commits_only_after_its_own_fsync() -> None:
     core.campaign()
     await run_until_idle(make_driver(core, recorder))
     assert recorder.effects[-4:] == ["(off the loop)", "flush", "apply []", "apply [0]"]
+
+
+async def test_the_appends_of_a_leader_leave_before_its_own_fsync() -> None:
+    """Raft thesis §10.2.1; its own copy counts only afterwards."""
+    core, recorder = make_core(ME, LEADER, THIRD), Recorder()
+    await lead(core)
+    assert core.commit_offset == 0
+    core.propose(b"x")
+    driver = make_driver(core, recorder)
+    await run_until_idle(driver)
+    assert recorder.effects == [
+        *["append [1]", "send AppendRequest", "send AppendRequest", "(off the loop)", "flush", "apply []"]
+    ]
+    assert core.commit_offset == 0
+    core.step(AppendResponse(THIRD, ME, core.term, is_accepted=True, match_offset=1))
+    assert core.commit_offset == 1
+
+
+async def test_what_a_majority_of_the_others_has_is_committed_and_not_applied_before_it_is_durable_here() -> None:
+    """They may be faster than the leader's own disk, which then loses power: nothing here was ahead of it."""
+    core = make_core(ME, LEADER, THIRD)
+    await lead(core)
+    core.propose(b"x")
+    slow = core.ready()
+    assert [message.dst for message in slow.early_messages] == [LEADER, THIRD]
+    for follower in (LEADER, THIRD):
+        core.step(AppendResponse(follower, ME, core.term, is_accepted=True, match_offset=1))
+    assert core.commit_offset == 1
+    assert slow.committed == ()
+    core.advance(slow)
+    assert [each.last_offset for each in core.ready().committed] == [1]
+
+
+def test_a_new_leader_sends_nothing_before_its_term_is_durable() -> None:
+    """Where one Ready holds both. It would be another leader of that term if it lost power and voted again."""
+    core = make_core(ME, LEADER)
+    core.campaign()
+    core.step(VoteResponse(LEADER, ME, 1, is_pre_vote=True, is_granted=True))
+    core.step(VoteResponse(LEADER, ME, 1, is_pre_vote=False, is_granted=True))
+    ready = core.ready()
+    assert core.is_leader
+    assert ready.hard_state == HardState(1, ME)
+    assert ready.early_messages == ()
+    assert any(isinstance(message, AppendRequest) for message in ready.messages)
+
+
+async def lead(core: RaftCore) -> None:
+    """An election, and the commit of its first entry."""
+    core.campaign()
+    core.step(VoteResponse(LEADER, ME, 1, is_pre_vote=True, is_granted=True))
+    await run_until_idle(make_driver(core, Recorder()))
+    core.step(VoteResponse(LEADER, ME, 1, is_pre_vote=False, is_granted=True))
+    await run_until_idle(make_driver(core, Recorder()))
+    for follower in (LEADER, THIRD):
+        core.step(AppendResponse(follower, ME, 1, is_accepted=True, match_offset=0))
+    await run_until_idle(make_driver(core, Recorder()))
 
 
 async def test_messages_that_need_no_disk_do_not_wait_for_it() -> None:
