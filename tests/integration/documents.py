@@ -7,9 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ADDRESS = "localhost:9092"
@@ -17,6 +17,9 @@ _ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
     r"(?P<skip><!-- not run by the tests[^\n]*-->\n)?```(?P<language>bash|python)\n(?P<code>.*?)```", re.DOTALL
 )
+
+
+_EXPORT = re.compile(r"^export (\w+)=(\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,35 @@ def cluster_home(home: Path) -> Iterator[dict[str, str]]:
         )
 
 
-def run_blocks(document: str, environment: Mapping[str, str], directory: Path) -> str:
-    """Run all blocks; returns what they printed. Fails with the line of the block that does."""
+def run_blocks(
+    document: str,
+    environment: Mapping[str, str],
+    directory: Path,
+    *,
+    chosen: Callable[[Block], bool] = lambda block: True,
+) -> str:
+    """Run all blocks that are `chosen`, each with what the ones before exported; returns what they printed. Fails with the
+    line of the block that does."""
     printed = ""
     address = ""
-    for block in blocks(document):
+    exported: dict[str, str] = {}
+    for block in filter(chosen, blocks(document)):
         code = block.code.replace(ADDRESS, address or "localhost:0")
-        command = ["bash", "-euo", "pipefail", "-c", code] if block.language == "bash" else [sys.executable, "-c", code]
-        ended = subprocess.run(
-            command, env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=300
-        )
-        assert ended.returncode == 0, f"{document} line {block.line}:\n{code}\n{ended.stdout}\n{ended.stderr}"
-        printed += ended.stdout
-        if started := re.search(r"is running at (\S+)", ended.stdout):
+        printed_now = run_block(document, replace(block, code=code), {**environment, **exported}, directory)
+        printed += printed_now
+        exported |= {found[1]: found[2].replace("$PWD", str(directory)) for found in _EXPORT.finditer(block.code)}
+        if started := re.search(r"is running at (\S+)", printed_now):
             address = started.group(1)
     assert address, f"{document} starts no cluster"
     return printed
+
+
+def run_block(document: str, block: Block, environment: Mapping[str, str], directory: Path) -> str:
+    """Run one block; returns what it printed."""
+    shell = ["bash", "-euo", "pipefail", "-c", block.code]
+    command = shell if block.language == "bash" else [sys.executable, "-c", block.code]
+    ended = subprocess.run(
+        command, env=environment, cwd=directory, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ended.returncode == 0, f"{document} line {block.line}:\n{block.code}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
