@@ -36,6 +36,8 @@ from kraftlog.kraft.raft.messages import (
 from kraftlog.proto.errors import IllegalStateError
 from kraftlog.proto.seams import Random
 
+_FROM_LEADER = (AppendRequest, SnapshotRequest)
+
 __all__ = ["BusyError", "ControlData", "NotLeaderError", "RaftCore", "Role"]
 
 
@@ -253,7 +255,7 @@ class RaftCore:
                 return
             case _:
                 pass
-        is_from_leader = isinstance(message, AppendRequest | SnapshotRequest)
+        is_from_leader = isinstance(message, _FROM_LEADER)
         if message.term > self.term:
             self.become_follower(message.term, message.src if is_from_leader else None)
         elif message.term < self.term:
@@ -263,6 +265,9 @@ class RaftCore:
         match message:
             case AppendRequest():
                 self.on_append(message)
+            case AppendResponse():
+                if self.leadership is not None:
+                    self.leadership.on_append_response(message)
             case SnapshotRequest():
                 self._on_snapshot(message)
             case VoteResponse():
@@ -270,9 +275,6 @@ class RaftCore:
             case TimeoutNow():
                 if self.role is not Role.LEADER:
                     self._campaign(is_pre_vote=False, is_forced=True)
-            case AppendResponse():
-                if self.leadership is not None:
-                    self.leadership.on_append_response(message)
             case SnapshotResponse():
                 if self.leadership is not None:
                     self.leadership.on_snapshot_response(message)
@@ -287,31 +289,34 @@ class RaftCore:
             or self.applied_offset < self.commit_offset
             or self._snapshot_to_save
             or self._truncate_to is not None
-            or HardState(self.term, self.vote) != self._saved
-            or any(_is_answerable(read, self.applied_offset) for read in self._reads)
+            or not self._is_saved
+            or (self._reads and any(_is_answerable(read, self.applied_offset) for read in self._reads))
         )
+
+    @property
+    def _is_saved(self) -> bool:
+        saved = self._saved
+        return self.term == saved.term and self.vote == saved.vote
 
     def ready(self) -> Ready:
         """Everything to do now. Every Ready is followed by `advance` before the next one is asked for."""
         assert self._in_flight is None, "advance() is missing"
         if self.leadership is not None:
             self.leadership.send_news()
-        hard_state = HardState(self.term, self.vote)
+        is_saved = self._is_saved
         entries = self.log.between(self.persisted_offset, self.log.last_offset)
-        early, messages = self._divided_messages(may_be_early=bool(entries) and hard_state == self._saved)
+        early, messages = self._divided_messages(may_be_early=bool(entries) and is_saved)
         committed = self._next_committed()
-        applied = committed[-1].last_offset if committed else self.applied_offset
         ready = Ready(
-            hard_state=hard_state if hard_state != self._saved else None,
+            hard_state=None if is_saved else HardState(self.term, self.vote),
             snapshot=self._snapshot_to_save,
             truncate_to=self._truncate_to,
             entries=entries,
             early_messages=early,
             messages=messages,
             committed=committed,
-            reads=tuple(read for read in self._reads if _is_answerable(read, applied)),
+            reads=self._take_reads(committed[-1].last_offset if committed else self.applied_offset),
         )
-        self._reads = [read for read in self._reads if not _is_answerable(read, applied)]
         self._messages = []
         self._snapshot_to_save = self._truncate_to = None
         self._in_flight = ready
@@ -323,6 +328,14 @@ class RaftCore:
             return (), tuple(self._messages)
         early = tuple(message for message in self._messages if isinstance(message, AppendRequest))
         return early, tuple(message for message in self._messages if not isinstance(message, AppendRequest))
+
+    def _take_reads(self, applied_offset: int) -> tuple[ReadResult, ...]:
+        """Those that can be answered when so much is applied."""
+        if not self._reads:
+            return ()
+        taken = tuple(read for read in self._reads if _is_answerable(read, applied_offset))
+        self._reads = [read for read in self._reads if not _is_answerable(read, applied_offset)]
+        return taken
 
     def advance(self, ready: Ready) -> None:
         """All of `ready` is done."""
@@ -351,6 +364,8 @@ class RaftCore:
         if self.applied_offset >= self.commit_offset:
             return ()
         entries = self.log.entries_after(self.applied_offset, self.config.max_apply_bytes)
+        if entries and entries[-1].last_offset <= self.commit_offset:
+            return entries
         committed = tuple(entry for entry in entries if entry.last_offset <= self.commit_offset)
         if not committed:
             raise IllegalStateError(f"commit offset {self.commit_offset} is inside of a batch or beyond the log")

@@ -78,6 +78,8 @@ class Leadership:
         self._core = core
         self._config = core.config
         self.progress: dict[ReplicaKey, Progress] = {}
+        self._peers: tuple[ReplicaKey, ...] = ()
+        """Its keys, in order."""
         self.first_offset = NO_OFFSET
         """Where the leader-change entry of this leadership stands."""
         self.transferee: ReplicaKey | None = None
@@ -229,6 +231,7 @@ class Leadership:
             self.progress[peer] = Progress(sent_offset=core.log.last_offset)
         for peer in self.progress.keys() - wanted:
             del self.progress[peer]
+        self._peers = tuple(sorted(self.progress))
 
     def read_index(self, context: object) -> None:
         if len(self._pending_reads) >= self._config.max_pending_reads:
@@ -265,7 +268,7 @@ class Leadership:
             self._has_entries_to_send = self._has_commit_to_send = False
 
     def _broadcast(self, *, is_heartbeat: bool = False) -> None:
-        for peer in sorted(self.progress):
+        for peer in self._peers:
             self._replicate(peer, is_heartbeat=is_heartbeat)
 
     def _replicate(self, peer: ReplicaKey, *, is_heartbeat: bool = False) -> None:
@@ -378,6 +381,8 @@ class Leadership:
     def maybe_commit(self) -> None:
         """Raft §5.4.2: an entry of an earlier term is committed only through one of the current term."""
         core = self._core
+        if core.commit_offset == core.log.last_offset:
+            return  # all of it is
         offset = core.log.floor(self.quorum_offset())
         if offset > core.commit_offset and core.log.term_at(offset) == core.term:
             core.commit_offset = offset
@@ -394,6 +399,8 @@ class Leadership:
         )
 
     def _answer_reads(self) -> None:
+        if not self._pending_reads:
+            return
         core = self._core
         answered = core.quorum_of(
             self._round if voter == core.key else self.progress[voter].round for voter in core.voters

@@ -22,32 +22,30 @@ class LogView:
         self._last_offsets: list[int] = []
         self._bytes_through: list[int] = []  # total size up to and including the entry at the same index
         self._bytes_dropped = 0  # size of what `compact` removed, so that sums stay valid
+        self.last_offset = snapshot.last_offset
+        self.last_term = snapshot.term
         for entry in entries:
             self.append(entry)
-
-    @property
-    def last_offset(self) -> int:
-        return self._last_offsets[-1] if self._last_offsets else self.snapshot.last_offset
-
-    @property
-    def last_term(self) -> int:
-        return self._entries[-1].term if self._entries else self.snapshot.term
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def append(self, entry: Entry) -> None:
-        if entry.record_count < 1 or entry.base_offset != self.last_offset + 1 or entry.term < self.last_term:
+        last_offset, count = entry.last_offset, entry.record_count
+        if count < 1 or last_offset != self.last_offset + count or entry.term < self.last_term:
             raise ValueError(
                 f"entry at offsets {entry.base_offset}..{entry.last_offset} of term {entry.term} does not follow "
                 f"offset {self.last_offset} of term {self.last_term}"
             )
         self._bytes_through.append(self._total_bytes() + len(entry.data))
         self._entries.append(entry)
-        self._last_offsets.append(entry.last_offset)
+        self._last_offsets.append(last_offset)
+        self.last_offset, self.last_term = last_offset, entry.term
 
     def term_at(self, offset: int) -> int | None:
         """The term of the entry or snapshot that ends at `offset`; None if `offset` is not a known boundary."""
+        if offset == self.last_offset:  # nearly always
+            return self.last_term
         if offset == self.snapshot.last_offset:
             return self.snapshot.term
         index = bisect_left(self._last_offsets, offset)
@@ -57,6 +55,8 @@ class LogView:
 
     def floor(self, offset: int) -> int:
         """The greatest boundary at or below `offset`; below the snapshot, where nothing is known, `offset` itself."""
+        if offset >= self.last_offset:
+            return self.last_offset
         if offset < self.snapshot.last_offset:
             return offset
         index = bisect_right(self._last_offsets, offset)
@@ -64,6 +64,8 @@ class LogView:
 
     def between(self, after: int, through: int) -> tuple[Entry, ...]:
         """The entries that end in (after, through]."""
+        if after >= self.last_offset:
+            return ()
         return tuple(self._entries[self._after(after) : self._after(through)])
 
     def entries_after(self, offset: int, max_bytes: int) -> tuple[Entry, ...]:
@@ -75,7 +77,7 @@ class LogView:
 
     def bytes_between(self, after: int, through: int) -> int:
         """Size of the entries that end in (after, through]."""
-        return self._sum_through(through) - self._sum_through(after)
+        return self._sum_through(through) - self._sum_through(after) if after < through else 0
 
     def before_term_of(self, offset: int, lowest: int) -> int:
         """Where a follower that conflicts at `offset` sends its leader: before its own whole run of that term.
@@ -94,6 +96,8 @@ class LogView:
         assert self.term_at(offset) is not None, f"{offset} is inside of a batch"
         keep = self._after(offset)
         del self._entries[keep:], self._last_offsets[keep:], self._bytes_through[keep:]
+        self.last_term = self._entries[-1].term if self._entries else self.snapshot.term
+        self.last_offset = offset
 
     def compact(self, snapshot: Snapshot) -> None:
         """Replace everything up to `snapshot.last_offset`, which is a boundary of that term, by the snapshot."""

@@ -5,7 +5,6 @@ records after offset 4 is the entry at 7), the predecessor of an entry is named 
 it, and a log is cut only between batches. `term` is Raft's word; on disk and on the wire it is the leader epoch.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -158,8 +157,7 @@ class ReadResult(NamedTuple):
     """Serve the read from state that includes this offset; it is applied. None: not leader any more, ask elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What the driver must do now, in this order; then it calls `advance` with the same object.
 
     1. persist `hard_state`;
