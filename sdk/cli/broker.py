@@ -1,4 +1,4 @@
-"""`kraftctl broker`: what brokers have on their disks."""
+"""`kraftctl broker`: what brokers have on their disks; brokers that will not come back."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -30,7 +30,22 @@ _COLUMNS = (
 
 @click.group()
 def broker() -> None:
-    """Look at what brokers have on their disks."""
+    """Look at what brokers have on their disks, forget those that are gone."""
+
+
+@broker.command()
+@click.argument("node", type=click.IntRange(min=0))
+@bootstrap_option
+@client_options
+@format_option
+def unregister(node: int, bootstrap_servers: str, extra: tuple[str, ...], output_format: str) -> None:
+    """Forget broker NODE, which is down and will not come back. One that starts again is known again."""
+    with admin_client(bootstrap_servers, extra) as admin:
+        admin.unregister_broker(node)
+    if output_format == "json":
+        print_json({"node_id": node, "registered": False})
+    else:
+        click.echo(f"broker {node} is forgotten")
 
 
 @broker.command("log-dirs")

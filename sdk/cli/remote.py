@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.proto import malloc
@@ -64,9 +63,3 @@ def check_listening(addresses: tuple[str, ...]) -> None:
         else:
             return
     raise BrokerNotAvailableError(f"no broker listens at {'; '.join(problems)}")
-
-
-def describe_cluster(bootstrap_servers: str, extra: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What the cluster says about itself, as plain values."""
-    with admin_client(bootstrap_servers, extra) as admin:
-        return asdict(admin.describe_cluster())

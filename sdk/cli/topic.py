@@ -1,4 +1,4 @@
-"""`kraftctl topic`: create, list, describe and delete topics, delete their records."""
+"""`kraftctl topic`: create, list, describe, alter and delete topics, delete their records."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,6 +21,7 @@ _COMMANDS = {
     "create": Entry("kraftlog.sdk.cli.topic:create", "Create topics."),
     "list": Entry("kraftlog.sdk.cli.topic:list_topics", "List topics."),
     "describe": Entry("kraftlog.sdk.cli.topic:describe", "Show partitions, leaders, offsets and configuration."),
+    "alter": Entry("kraftlog.sdk.cli.topic:alter", "Change the configuration of a topic, add partitions."),
     "delete": Entry("kraftlog.sdk.cli.topic:delete", "Delete topics with their records."),
     "delete-records": Entry("kraftlog.sdk.cli.topic:delete_records", "Delete the oldest records of a topic."),
     "produce": Entry("kraftlog.sdk.cli.produce:produce", "The same as kraftctl produce."),
@@ -30,7 +31,7 @@ _COMMANDS = {
 
 @click.command(cls=LazyGroup, entries=_COMMANDS)
 def topic() -> None:
-    """Create, list, describe and delete topics, delete their records."""
+    """Create, list, describe, alter and delete topics, delete their records."""
 
 
 @click.command()
@@ -181,6 +182,52 @@ def _print(document: dict[str, Any]) -> None:
         for each in partitions
     ]
     click.echo(table(("partition", "leader", "epoch", "replicas", "in sync", "start", "end"), rows))
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many partitions it is to have; never fewer.")
+@click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a topic config.")
+@click.option(
+    "--delete-config", "deleted", metavar="KEY", multiple=True, help="Set a topic config back to its default."
+)
+@bootstrap_option
+@client_options
+@format_option
+def alter(
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    bootstrap_servers: str,
+    extra: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Change the configuration of a topic, all of it or nothing, then add partitions.
+
+    Records stay where they are: with more partitions, those of a key may be in two from then on.
+
+    \b
+    Examples:
+      kraftctl topic alter orders -p 12
+      kraftctl topic alter orders -c retention.ms=3600000 --delete-config segment.ms
+    """
+    pairs = parse_pairs(configs, "-c")
+    validate_topic_name(name)
+    if not pairs and not deleted and partitions is None:
+        raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
+    with admin_client(bootstrap_servers, extra) as admin:
+        if pairs or deleted:
+            admin.alter_configs(name, set=pairs, delete=deleted)
+        if partitions is not None:
+            admin.create_partitions({name: partitions})
+        [topic] = admin.describe_topics([name])
+    if output_format == "json":
+        print_json({**_summary(topic), "configs": dict(topic.configs)})
+        return
+    click.echo(f"topic {name}: {plural(len(topic.partitions), 'partition')}")
+    for key, value in sorted(topic.configs.items()):
+        click.echo(f"  {key}={value}")
 
 
 @click.command()

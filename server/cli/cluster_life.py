@@ -155,6 +155,8 @@ def _wait_healthy(state: LocalCluster, extra: tuple[str, ...], timeout_s: float)
                 committed = max(committed, described.high_watermark)
                 missing = _missing(admin, state, described, committed)
             except KraftlogError as error:
+                if not error.retriable:
+                    raise
                 missing = error.message
             else:
                 if not missing:

@@ -110,6 +110,8 @@ def _state_of(
     if core.leadership is None or key not in core.leadership.progress:
         return ReplicaState(key=key, endpoint=endpoint)
     last_fetch_ms, last_caught_up_ms = times.of(key)
+    if last_fetch_ms == UNKNOWN:  # not heard of since this leader leads: where it is, is a guess
+        return ReplicaState(key=key, endpoint=endpoint)
     match_offset = core.leadership.progress[key].match_offset
     return ReplicaState(
         key=key,

@@ -148,6 +148,29 @@ def test_if_not_exists_leaves_a_topic_alone(cli: Cli, topic: str) -> None:
     cli.fails(5, "exists", "topic", "create", topic)
 
 
+def test_topics_are_altered(cli: Cli, topic: str) -> None:
+    altered = cli.json("topic", "alter", topic, "-p", "5", "-c", "retention.ms=1000", "-c", "segment.ms=7")
+    assert (altered["partitions"], altered["configs"]) == (5, {"retention.ms": "1000", "segment.ms": "7"})
+    assert cli.ok("topic", "alter", topic, "--delete-config", "segment.ms") == (
+        f"topic {topic}: 5 partitions\n  retention.ms=1000\n"
+    )
+    cli.fails(6, "5", "topic", "alter", topic, "-p", "2")
+    cli.fails(6, "did you mean 'retention.ms'", "topic", "alter", topic, "-c", "retention.mss=1")
+    cli.fails(2, "nothing to change", "topic", "alter", topic)
+    cli.fails(4, "missing-topic", "topic", "alter", "missing-topic", "-p", "2")
+
+
+def test_preferred_leaders_lead(cli: Cli, topic: str) -> None:
+    assert cli.json("partition", "elect-leader", topic) == []
+    assert cli.ok("partition", "elect-leader").startswith("nothing to do")
+    cli.fails(2, "need a TOPIC", "partition", "elect-leader", "--unclean")
+    cli.fails(4, "missing-topic", "partition", "elect-leader", "missing-topic")
+
+
+def test_a_broker_that_lives_is_not_forgotten(cli: Cli) -> None:
+    cli.fails(4, "9", "broker", "unregister", "9")
+
+
 # Records
 
 
