@@ -1,7 +1,7 @@
 """The controller's operations on this node: decided at once, answered when they are committed."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from kraftlog.kraft.controller import (
@@ -29,7 +29,7 @@ from kraftlog.proto.admin_pb2 import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from kraftlog.proto.errors import KraftlogError
+from kraftlog.proto.errors import KraftlogError, NotControllerError
 from kraftlog.proto.seams import Clock
 
 T = TypeVar("T")
@@ -41,6 +41,10 @@ class LocalController:
 
     A `request_id` (16 random bytes, the same on each repeat) makes an operation safe to repeat after a lost answer and
     over a change of the leader: it is answered as it was the first time, and not done again.
+
+    An answer to a client that leaves no record, above all a refusal, is a read: a leader that was paused or cut off knows
+    nothing of what others have decided since. It waits until a majority has confirmed that this node still leads.
+    (Kafka's controller answers at once.) What brokers ask for themselves goes by epochs and needs no such thing.
     """
 
     def __init__(
@@ -51,14 +55,19 @@ class LocalController:
         wake: Callable[[], None],
         poll: Callable[[], None],
         why_not_running: Callable[[], KraftlogError | None],
+        term: Callable[[], int],
+        confirm_leadership: Callable[[int], Awaitable[None]],
     ) -> None:
         """`wake`: something was appended. `poll`: the controller may have a new deadline. `why_not_running`: None while the
-        quorum runs."""
+        quorum runs. `confirm_leadership` returns when this node led in that term all the time up to a moment after the
+        call, and raises `NotControllerError` otherwise."""
         self._controller = controller
         self._clock = clock
         self._wake = wake
         self._poll = poll
         self._why_not_running = why_not_running
+        self._term = term
+        self._confirm_leadership = confirm_leadership
 
     async def create_topics(
         self, request: CreateTopicsRequest, *, allow_internal: bool = False, request_id: bytes | None = None
@@ -182,6 +191,17 @@ class LocalController:
             else:
                 future.set_result(response)
 
+        term, last_offset = self._term(), self._controller.last_offset
         self._controller.submit(operation, complete, wall_ms=self._clock.wall_ms(), request=request)
         self._wake()
-        return await future
+        if kind is None or self._controller.last_offset > last_offset:
+            return await future
+        try:
+            response = await future
+        except NotControllerError:
+            raise
+        except KraftlogError:
+            await self._confirm_leadership(term)
+            raise
+        await self._confirm_leadership(term)
+        return response

@@ -152,7 +152,13 @@ class QuorumNode:
             on_unclean_election=self._report_unclean_election,
         )
         self.controller = LocalController(
-            self._controller, clock, wake=self._wake, poll=self._schedule_poll, why_not_running=self._why_not_running
+            self._controller,
+            clock,
+            wake=self._wake,
+            poll=self._schedule_poll,
+            why_not_running=self._why_not_running,
+            term=lambda: self._core.term,
+            confirm_leadership=self._confirm_leadership,
         )
         self._snapshotter = Snapshotter(
             config=config.snapshots, clock=clock, take=self._take_snapshot, on_failed=self._stop_for
@@ -392,6 +398,12 @@ class QuorumNode:
         if refusal is not None:
             raise refusal
         await self._reads.wait(self._config.read_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _confirm_leadership(self, term: int) -> None:
+        """Return when a majority has said after this call that this node leads in `term`. Raises `NotControllerError`."""
+        await self.read_barrier()
+        if self._core.term != term or not self.is_leader:
+            raise NotControllerError(f"node {self._config.node_id} lost the leadership of term {term}")
 
     async def _read_index(self) -> int:
         leader = self._core.leader

@@ -189,6 +189,32 @@ def test_operation_of_a_deposed_leader_fails_and_its_state_goes_back(seed: int) 
     with_quorum(work, seed)
 
 
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_a_refusal_needs_a_majority(is_deposed: bool) -> None:
+    """It rests on what this node knows: a leader that is cut off must not say that there is a topic, for another leader may
+    have deleted it. Nor may one say so whose cut has healed, before it has learnt what happened."""
+
+    async def work(quorum: Quorum) -> None:
+        old = await quorum.leader()
+        await live_broker(old)
+        await create(old, "t")
+        await asyncio.sleep(1)
+        assert old.leader_id is not None
+        quorum.cut = {old.leader_id}
+        repeated = asyncio.ensure_future(create(old, "t"))
+        missing = asyncio.ensure_future(old.controller.delete_topics(DeleteTopicsRequest(names=["other"])))
+        if is_deposed:
+            await quorum.leader(other_than=old)
+            quorum.cut = set()
+        for answer in (repeated, missing):
+            with pytest.raises(NotControllerError):
+                await answer
+        quorum.cut = set()
+        assert (await create(await quorum.leader(), "t")).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+    with_quorum(work)
+
+
 def test_silent_broker_is_fenced_on_time() -> None:
     """The controller's timer: after a session timeout without heartbeats, and not long after."""
 
