@@ -34,7 +34,7 @@ from kraftlog.testing.filesystem import SimFileSystem
 
 SEED = int(os.environ.get("KRAFTLOG_SEED", "1"))
 STATES_AT_A_POINT = 4
-DEEP_STATES_AT_A_POINT = 60
+DEEP_STATES_AT_A_POINT = 250
 PATH, CLUSTER, NOW_MS = "/data", "cluster", 1_700_000_000_000
 ME, OTHER = ReplicaKey(1, bytes(range(16))), ReplicaKey(2)
 VOTERS = frozenset({ME, OTHER})
