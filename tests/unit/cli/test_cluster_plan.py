@@ -127,13 +127,14 @@ def test_listeners_of_ones_own_move_by_the_number_of_the_node() -> None:
 
 
 def test_what_no_two_nodes_share_cannot_be_given_to_all() -> None:
-    check_common({"node.id": "7", "listeners": "PLAINTEXT://:1"}, Shape(combined=1))
-    check_common({"listeners": "PLAINTEXT://:1", "num.partitions": "3"}, Shape(combined=3))
+    check_common({"node.id": "7", "listeners": "PLAINTEXT://:1"}, Shape(combined=1), is_new=False)
+    check_common({"listeners": "PLAINTEXT://:1", "num.partitions": "3"}, Shape(combined=3), is_new=True)
     for key in ("node.id", "log.dirs", "process.roles", BOOTSTRAP_KEY):
         with pytest.raises(CommandError, match=f"-c {key} would be the same on 3 nodes"):
-            check_common({key: "7"}, Shape(combined=3))
-    with pytest.raises(CommandError, match="-c listeners"):
-        check_common({"listeners": "PLAINTEXT://:1"}, Shape(controllers=1, brokers=1))
+            check_common({key: "7"}, Shape(combined=3), is_new=True)
+    for shape, is_new in ((Shape(controllers=1, brokers=1), True), (Shape(combined=3), False)):
+        with pytest.raises(CommandError, match="-c listeners"):
+            check_common({"listeners": "PLAINTEXT://:1"}, shape, is_new=is_new)
 
 
 def test_a_node_that_joins_is_like_one_of_its_kind_elsewhere() -> None:

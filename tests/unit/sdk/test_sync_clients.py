@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kraftlog.proto.admin_pb2 import CreateTopicsRequest, DeleteTopicsRequest
 from kraftlog.proto.errors import (
     BufferExhaustedError,
     ClientClosedError,
@@ -19,6 +20,7 @@ from kraftlog.proto.errors import (
     IllegalStateError,
     InvalidRecordError,
     KraftlogError,
+    NetworkError,
     NotControllerError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
@@ -390,6 +392,35 @@ def test_the_admin_speaks_plain_values() -> None:
         assert [group.group_id for group in admin.list_groups()] == ["g"]
         with pytest.raises(KraftlogError, match="group 'nobody' does not exist"):
             admin.describe_groups(["nobody"])
+
+
+def test_a_repeat_carries_the_request_id_of_the_first_attempt_and_the_next_request_another() -> None:
+    """So the cluster does not do twice what it was asked for once."""
+
+    class LosesAnswers(FakeCluster):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ids: list[bytes] = []
+
+        async def unary(self, node: int, method: str, data: bytes) -> bytes:
+            requests = {"CreateTopics": CreateTopicsRequest, "DeleteTopics": DeleteTopicsRequest}
+            request = requests.get(method.rpartition("/")[2])
+            if request is None:
+                return await super().unary(node, method, data)
+            self.ids.append(request.FromString(data).request_id)
+            if len(self.ids) % 2:
+                raise NetworkError("the connection was lost")
+            return await super().unary(node, method, data)
+
+    cluster = LosesAnswers()
+    with Admin(bootstrap_servers=SERVERS, connector=cluster.connector(), retry_backoff_ms=1) as admin:
+        admin.create_topics(["a"])
+        admin.create_topics(["b"])
+        admin.delete_topics(["a"])
+    first, second, third = cluster.ids[::2]
+    assert cluster.ids == [first, first, second, second, third, third]
+    assert len({first, second, third}) == 3
+    assert {len(each) for each in cluster.ids} == {16}
 
 
 def test_the_last_attempt_of_a_request_does_not_hide_why_the_others_failed() -> None:
