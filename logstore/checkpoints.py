@@ -41,7 +41,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Mapping
 
-from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file
+from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file, write_synced
 from kraftlog.proto.uuids import uuid_from_text, uuid_to_text
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,8 @@ def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
 
 
 def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None:
-    atomic_write(fs, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}\n".encode())
+    """Durable after `fsync_dir`."""
+    write_synced(fs, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}\n".encode())
 
 
 def _read_rows(fs: FileSystem, path: str, columns: int) -> list[list[str]] | None:

@@ -117,10 +117,15 @@ def write_unsynced(fs: FileSystem, path: str, data: Buffer) -> None:
     fs.rename(path + TEMPORARY_SUFFIX, path)
 
 
-def atomic_write(fs: FileSystem, path: str, data: Buffer) -> None:
-    """Replace a file durably: when this returns, a crash finds the new content; before, the old or the new."""
+def write_synced(fs: FileSystem, path: str, data: Buffer) -> None:
+    """Replace a file in one step: a crash finds the old content or the new, for certain the new after `fsync_dir`."""
     _write_temporary(fs, path, data, sync=True)
     fs.rename(path + TEMPORARY_SUFFIX, path)
+
+
+def atomic_write(fs: FileSystem, path: str, data: Buffer) -> None:
+    """Replace a file durably: when this returns, a crash finds the new content; before, the old or the new."""
+    write_synced(fs, path, data)
     fs.fsync_dir(os.path.dirname(path))
 
 

@@ -193,9 +193,19 @@ class LogDir:
     # Logs.
 
     def create_log(
-        self, topic: str, partition: int, topic_id: bytes = NO_TOPIC_ID, config: LogConfig | None = None, *, now_ms: int
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes = NO_TOPIC_ID,
+        config: LogConfig | None = None,
+        *,
+        now_ms: int,
+        sync_names: bool = True,
     ) -> Log:
-        """Make an empty log, durably. Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `StorageError`."""
+        """Make an empty log, durably. Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `StorageError`.
+
+        `sync_names`: false for one of many, after which comes `sync_names`; before that a crash may leave it out.
+        """
         validate_topic_name(topic)
         key = (topic, partition)
         if key in self._logs:
@@ -204,13 +214,22 @@ class LogDir:
         with storage_errors("create log", directory):
             self._forget(key)
             self._fs.mkdir(directory)
+            is_new = not self._fs.listdir(directory)
             if topic_id != NO_TOPIC_ID:
                 write_partition_metadata(self._fs, os.path.join(directory, layout.PARTITION_METADATA_FILE), topic_id)
             log = self._open_log(key, directory, config or self._config_for(topic), now_ms, is_clean=True)
-            self._fs.fsync_dir(self.path)
+            if not is_new:  # else the first segment was made and synced with its directory
+                self._fs.fsync_dir(directory)
+            if sync_names:
+                self._fs.fsync_dir(self.path)
         self._logs[key] = log
         self._topic_ids[key] = topic_id
         return log
+
+    def sync_names(self) -> None:
+        """Make the logs durable that were made without. Any thread. Raises `StorageError`."""
+        with storage_errors("create logs in", self.path):
+            self._fs.fsync_dir(self.path)
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Close and remove a log. The directory is renamed first: after a crash it is gone or complete, never half."""

@@ -208,7 +208,7 @@ class ReplicaManager:
             self.timers.add(self.clock.monotonic_ms() + DISK_FULL_RETRY_MS, lambda _now: self._retry_postponed())
 
     def _make_logs(self, wanted: Sequence[tuple[TopicImage, int, LogConfig]]) -> list[Log | None]:
-        """Runs in the executor, for different logs at the same time. None: the disk has no room for it."""
+        """Runs in the executor, for different logs at the same time; durable on return. None: the disk has no room."""
         made: list[Log | None] = []
         for topic, number, config in wanted:
             try:
@@ -216,10 +216,15 @@ class ReplicaManager:
             except DiskFullError as error:
                 logger.warning("%s-%d has to wait: %s", topic.name, number, error)
                 made.append(None)
+        try:
+            self._log_dir.sync_names()
+        except DiskFullError as error:
+            logger.warning("%d new logs have to wait: %s", len(made), error)
+            return [None] * len(made)
         return made
 
     def _make_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
-        """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced."""
+        """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced. Not durable yet."""
         key = (topic.name, number)
         log = self._log_dir.logs.get(key)
         if log is not None and self._log_dir.topic_id(*key) != topic.topic_id:
@@ -227,7 +232,8 @@ class ReplicaManager:
             self._log_dir.delete_log(*key)
             log = None
         if log is None:
-            return self._log_dir.create_log(*key, topic.topic_id, config, now_ms=self.clock.wall_ms())
+            now_ms = self.clock.wall_ms()
+            return self._log_dir.create_log(*key, topic.topic_id, config, now_ms=now_ms, sync_names=False)
         log.config = config
         return log
 

@@ -125,6 +125,33 @@ class TestLogs:
             assert set(log_dir.logs) == {("orders", 3)}
             assert log_dir.topic_id("orders", 3) == TOPIC_ID
 
+    def test_logs_that_are_made_together_are_there_when_their_names_are_synced(self) -> None:
+        """Before, power loss may leave out any of them, and those that are left open."""
+        keys = {("orders", partition) for partition in range(5)}
+        for seed in range(20):
+            for is_synced in (True, False):
+                fs = SimFileSystem()
+                log_dir = open_log_dir(fs)
+                for key in sorted(keys):
+                    log_dir.create_log(*key, TOPIC_ID, now_ms=NOW_MS, sync_names=False)
+                if is_synced:
+                    log_dir.sync_names()
+                fs.crash(random.Random(seed))
+                log_dir = open_log_dir(fs)
+                assert set(log_dir.logs) == keys if is_synced else set(log_dir.logs) <= keys
+                assert all(log_dir.topic_id(*key) == TOPIC_ID for key in log_dir.logs if is_synced)
+
+    def test_a_log_is_durable_also_in_a_directory_that_was_left_behind(self) -> None:
+        """Its files are there, so that no first segment is made and synced with them."""
+        for seed in range(20):
+            fs = SimFileSystem()
+            log_dir = open_log_dir(fs)
+            fs.mkdir(f"{log_dir.path}/orders-3")
+            fs.open(f"{log_dir.path}/orders-3/{0:020}.log", create=True).close()
+            log_dir.create_log("orders", 3, TOPIC_ID, now_ms=NOW_MS)
+            fs.crash(random.Random(seed))
+            assert open_log_dir(fs).topic_id("orders", 3) == TOPIC_ID
+
     def test_names_are_checked_before_they_reach_the_disk(self) -> None:
         log_dir = open_log_dir(SimFileSystem())
         for name in ("..", "a/b", "", "x" * 250):
