@@ -15,12 +15,13 @@ from typing import Self
 
 from peers.kafka import KafkaAdmin, peer
 
-from kraftlog import Admin
+from kraftlog import Admin, Producer
 from kraftlog.sdk.types import NewTopic
 from kraftlog.testing.local_cluster import nodes_of
 from kraftlog.testing.processes import NodeProcess, free_ports
 
 SETTLE_S = 5.0  # after which a node is idle
+PATIENCE_S = 120.0
 
 
 class Side(ABC):
@@ -43,6 +44,10 @@ class Side(ABC):
         """Return when every partition has a leader."""
 
     @abstractmethod
+    def write(self, topic: str, partitions: int) -> None:
+        """A record to each partition; return when all are acknowledged, from the page cache on both sides."""
+
+    @abstractmethod
     def kill_leader(self) -> None:
         """kill -9 the leader of the metadata quorum."""
 
@@ -62,8 +67,9 @@ class KraftlogSide(Side):
             self._nodes = [NodeProcess(home, cluster_id=str(uuid.uuid4()), address=f"127.0.0.1:{port}")]
         else:
             self._nodes = nodes_of(home, nodes)
+        self._servers = ",".join(node.address for node in self._nodes)
         self._admin = Admin(  # the pauses of `AdminClient.java`
-            bootstrap_servers=",".join(node.address for node in self._nodes),
+            bootstrap_servers=self._servers,
             retry_backoff_ms=10,
             retry_backoff_max_ms=50,
             default_api_timeout_ms=120_000,
@@ -74,7 +80,15 @@ class KraftlogSide(Side):
             node.launch()
 
     def create(self, topic: str, partitions: int) -> None:
-        self._admin.create_topics([NewTopic(name=topic, num_partitions=partitions)])
+        self._admin.create_topics(
+            [NewTopic(name=topic, num_partitions=partitions, configs={"flush.policy": "interval"})]
+        )
+
+    def write(self, topic: str, partitions: int) -> None:
+        with Producer(bootstrap_servers=self._servers, linger_ms=0) as producer:
+            sent = [producer.send(topic, bytes(100), partition=partition) for partition in range(partitions)]
+            for each in sent:
+                each.result(PATIENCE_S)
 
     def kill_leader(self) -> None:
         leader_id = self._admin.describe_cluster().controller_id
@@ -100,6 +114,9 @@ class KafkaSide(Side):
 
     def create(self, topic: str, partitions: int) -> None:
         self._admin.ask(f"create {topic} {partitions}")
+
+    def write(self, topic: str, partitions: int) -> None:
+        self._admin.ask(f"write {topic} {partitions}")
 
     def kill_leader(self) -> None:
         peer("kill9", self._admin.ask("leader"))
@@ -137,7 +154,9 @@ def _figures(side: Side, nodes: int, partitions: int) -> dict[str, float]:
     figures = {"start to first topic": _seconds_of(lambda: (side.start(), side.create("first", 1)))}
     time.sleep(SETTLE_S)
     figures["resident memory of an idle node"] = _resident_mib(side)
-    figures[f"{partitions:,} partitions created"] = _seconds_of(lambda: side.create("many", partitions))
+    created = figures[f"{partitions:,} partitions created"] = _seconds_of(lambda: side.create("many", partitions))
+    written = created + _seconds_of(lambda: side.write("many", partitions))  # Kafka makes the logs behind its answer
+    figures[f"{partitions:,} partitions created, and a record acknowledged in each"] = written
     time.sleep(SETTLE_S)
     figures[f"resident memory of a node after {partitions:,} partitions"] = _resident_mib(side)
     if nodes > 1:
