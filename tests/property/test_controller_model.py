@@ -89,6 +89,9 @@ class Node:
 
     incarnation: int = 0
     epoch: int = -1
+    """The last one that any of its processes was given."""
+    has_epoch: bool = False
+    """Whether the process that runs was given it: the only epoch that it may write down when it stops in order."""
     directory: int = 0
     is_up: bool = False
     last_clean_epoch: int = -1
@@ -458,7 +461,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def register(self, node_id: int, how: str, disk: str) -> None:
         """A process starts: after a stop in order or a crash, perhaps with an empty disk; or repeats its request."""
         node = self.nodes[node_id]
-        previous = node.epoch
+        previous = node.epoch if node.has_epoch else -1
         if how == "again" and node.incarnation:
             previous = -1
         else:
@@ -479,7 +482,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
         def check(response: Any, error: KraftlogError | None) -> None:
             if error is None and self.nodes[node_id].incarnation == incarnation:
-                node.epoch = response
+                node.epoch, node.has_epoch = response, True
             assert error is not None or level <= high, "registered without knowing the cluster's features"
 
         self.submit(lambda: self.cluster.active.register_broker(registration, now_ms=self.cluster.now_ms), check=check)
@@ -505,7 +508,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def _restart(self, node_id: int, node: Node, how: str, disk: str) -> None:
         node.incarnation += 1
-        node.is_up = True
+        node.is_up, node.has_epoch = True, False
         if disk == "lost":
             node.directory += 1
         for key, replicas in self.complete.items():
@@ -671,7 +674,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def commit(self, batches: int) -> None:
         self.cluster.commit(batches)
 
-    @rule(surviving=st.sampled_from([0, 1, 2, 100]), how=st.sampled_from(["follower", "log", "snapshot"]))
+    @rule(surviving=st.sampled_from([0, 1, 2, 3, 4, 100]), how=st.sampled_from(["follower", "log", "snapshot"]))
     def fail_over(self, surviving: int, how: str) -> None:
         """The active controller is gone; the next one has some more than what is known to be committed."""
         waiting = [offset for offset, _ in self.cluster.log.batches if offset > self.cluster.committed]
