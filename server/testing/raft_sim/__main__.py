@@ -81,7 +81,7 @@ def _run_many(factory: EngineFactory, plan: Plan | None, seeds: range, steps: in
     for run in _runs(factory, plan, seeds, steps):
         bad += run.is_bad
         total.update(run.world.checker.stats)
-        kinds.update([run.violation.kind] if run.violation is not None else run.world.checker.soft)
+        kinds.update([run.violation.kind] if run.violation is not None else [f"{kind} (soft)" for kind in run.soft])
     seconds = time.process_time() - started
     print(f"{len(seeds)} seeds, {bad} bad, {len(seeds) / seconds:.1f} seeds per second of CPU")
     print(", ".join(f"{count} {name}" for name, count in total.items()))

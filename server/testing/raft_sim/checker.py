@@ -5,6 +5,7 @@ yet, and is noted.
 |---|---|
 | one leader in a term; only voters lead | two-leaders, elected-without-vote |
 | one vote of a replica in a term, durable before it is told | two-votes, vote-not-durable |
+| pre-vote: a term begins only where a majority would vote, or the old leader asks for it | campaign-without-pre-vote |
 | log matching: index and term name one entry and one predecessor | log-matching |
 | leader completeness | leader-incomplete, committed-behind-leader |
 | what is committed never changes, and a majority had it on disk | commit-mismatch, commit-regress, commit-beyond-log, phantom-commit |
@@ -66,6 +67,8 @@ class Checker:
         self._applied_commands: set[Command] = set()
         self._votes: dict[tuple[str, int], str] = {}
         """(replica, term) -> whom it voted for."""
+        self._pre_votes: dict[tuple[str, int], set[str]] = {}
+        """(candidate, term) -> who would vote for it."""
         self.lost_logs: dict[str, list[LogItem]] = {}
         """Replica -> what its disk had when it was lost or damaged. What the replica had acknowledged it had."""
         self.seen: set[Command] = set()
@@ -118,6 +121,16 @@ class Checker:
         self.seen |= got
 
     # --- what nodes do ------------------------------------------------------------------------------------------
+
+    def on_pre_vote(self, replica: str, term: int, candidate: str) -> None:
+        """`replica` says that it would vote for `candidate` in this term."""
+        self._pre_votes.setdefault((candidate, term), {candidate}).add(replica)
+
+    def on_campaign(self, candidate: str, term: int, voters: set[str]) -> None:
+        """It begins this term unasked."""
+        would_vote = self._pre_votes.get((candidate, term), {candidate})
+        if 2 * len(would_vote & voters) <= len(voters):
+            self.note("campaign-without-pre-vote", node=candidate, term=term, would_vote=sorted(would_vote))
 
     def on_vote(self, replica: str, disk: Disk, term: int, candidate: str) -> None:
         """The vote leaves the node, or the node asks for votes and so has given its own."""

@@ -177,6 +177,7 @@ class CoreEngine(Engine):
             self.disk.sync()
             if self.world.step % FLUSHED_END_STEPS == 0:
                 self.disk.record_flushed_end(self.disk.log.durable[-1].offset)
+        self._tell_campaigns(ready)
         for message in ready.messages:
             self.send(message)
         if ready.snapshot is not None:
@@ -189,10 +190,21 @@ class CoreEngine(Engine):
                 read.context(frozenset(command for _, command in self._state))
         self.core.advance(ready)
 
+    def _tell_campaigns(self, ready: Ready) -> None:
+        """Who is asked for votes is who had one when the campaign began; the voters may have changed since."""
+        asked: dict[int, set[str]] = {}
+        for message in ready.messages:
+            if isinstance(message, VoteRequest) and not message.is_pre_vote and not message.is_forced:
+                asked.setdefault(message.term, {self.replica}).add(replica_of(message.dst))
+        for term, voters in asked.items():
+            self.world.checker.on_campaign(self.replica, term, voters)
+
     def send(self, message: Message) -> None:
         match message:
             case VoteResponse(is_granted=True, is_pre_vote=False):
                 self.world.checker.on_vote(self.replica, self.disk, message.term, replica_of(message.dst))
+            case VoteResponse(is_granted=True):
+                self.world.checker.on_pre_vote(self.replica, message.term, replica_of(message.dst))
             case VoteRequest(is_pre_vote=False):
                 self.world.checker.on_vote(self.replica, self.disk, message.term, self.replica)
             case _:

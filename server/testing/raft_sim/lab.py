@@ -1,4 +1,12 @@
-"""Scripted runs: a world without a nemesis in which a test plays the faults by hand."""
+"""Scripted runs: a world without a nemesis in which a test plays the faults by hand.
+
+lab = Lab(nodes=3)
+leader = lab.elect("n0")
+lab.cut([leader])
+lab.put(leader, 7)
+lab.go(20)
+assert lab.end() is None
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +20,7 @@ from kraftlog.testing.raft_sim.world import EngineFactory, World
 
 QUIET = replace(MODES["clean"], delay=0)
 DATAGRAMS = replace(QUIET, is_fifo=False)
+LOSSY = replace(QUIET, is_lossy=True)
 NEVER = 10**6
 
 Rule = Callable[[str, str, Any], bool]
@@ -96,13 +105,13 @@ class Lab(World):
             )
 
     def read(self, nid: str) -> list[frozenset[Command]]:
-        """A read that must contain what is acknowledged now. The list gets the answer when there is one."""
+        """A read that must contain what is acknowledged or was read by now. The list gets the answer when there is one."""
         answers: list[frozenset[Command]] = []
-        acked = frozenset(self.checker.acked)
+        known = self.checker.must_be_read()
 
         def answer(got: frozenset[Command]) -> None:
             answers.append(got)
-            self.checker.on_read(nid, acked, got)
+            self.checker.on_read(nid, known, got)
 
         self.guard(self.hosts[nid], self.hosts[nid].running.read, answer)
         return answers
@@ -122,6 +131,11 @@ class Lab(World):
     def crash(self, nid: str) -> None:
         """It stays down until `start`."""
         self.kill(self.hosts[nid], NEVER)
+
+    def fail_at(self, nid: str, operations: int) -> None:
+        """It dies, and stays down, before it has done so many further operations on its disk and one more."""
+        self.restart_at[nid] = NEVER
+        self.hosts[nid].disk.operations_left = operations
 
     def start(self, nid: str) -> None:
         self.restart_at.pop(nid, None)

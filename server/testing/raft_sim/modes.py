@@ -23,12 +23,16 @@ class Mode:
     duplicate: float = 0.0
     delay: int = 1
     """Most extra steps on the way."""
+    replay: int = 0
+    """Datagrams, of any age, that arrive once more in each step."""
     partition: float = 0.0
     breaks: float = 0.0
     """Connections that are reset."""
     slow: float = 0.0
     """One direction becomes slow for a while."""
     crash: float = 0.0
+    doom: float = 0.0
+    """The next leader dies within its first messages: with entries that few others have."""
     midcrash: float = 0.0
     """Crash between two disk operations."""
     all_crash: float = 0.0
@@ -63,6 +67,9 @@ _DATAGRAMS = Mode(name="datagrams", is_fifo=False, drop=0.05, partition=0.02, cr
 _CHAOS = replace(
     _DATAGRAMS, duplicate=0.05, all_crash=0.003, is_lossy=True, torn=0.3, stall=0.02, transfer=0.02, read=0.3
 )
+_REPLAY = Mode(
+    name="replay", is_fifo=False, drop=0.05, duplicate=0.05, delay=2, partition=0.03, transfer=0.05, read=0.3
+)
 _BAD_DISKS = Mode(name="bad disks", is_lossy=True, midcrash=0.01, lost_disk=0.01, damage=0.015, torn=0.5, compact=0.1)
 
 MODES = {
@@ -75,6 +82,9 @@ MODES = {
         replace(_LAN, name="power", crash=0.02, all_crash=0.008, is_lossy=True),
         replace(_LAN, name="power-compact", crash=0.02, all_crash=0.008, is_lossy=True, compact=0.15),
         replace(_LAN, name="zombie", crash=0.03, has_zombies=True),
+        replace(_LAN, name="doomed", doom=0.15, read=0.2),
+        replace(_REPLAY, name="replay", replay=5, partition=0.1, transfer=0.2, clock=0.1, propose=0.3, read=0.8),
+        replace(_REPLAY, name="replay-compact", replay=3, drop=0.15, delay=5, compact=0.3, propose=0.8, burst=8),
         replace(_DATAGRAMS, name="reorder", delay=3),
         replace(_DATAGRAMS, name="duplicate", drop=0.02, duplicate=0.10, delay=2),
         replace(_CHAOS, name="chaos", delay=3, midcrash=0.01, compact=0.1),
@@ -101,6 +111,19 @@ MODES = {
             read=0.3,
         ),
         replace(_CHAOS, name="clocks", delay=2, compact=0.05, clock=0.08),
+        Mode(
+            name="voters-often",
+            is_fifo=False,
+            drop=0.02,
+            duplicate=0.05,
+            delay=1,
+            partition=0.1,
+            crash=0.02,
+            compact=0.08,
+            voters=0.4,
+            forget=0.02,
+            has_observers=True,
+        ),
     ]
 }
 
@@ -109,6 +132,7 @@ _KINDS = (
     "breaks",
     "slow",
     "crash",
+    "doom",
     "midcrash",
     "all_crash",
     "lost_disk",
@@ -155,6 +179,8 @@ def _fault(kind: str, step: int, pool: list[str], node_count: int, random: Rando
             return [(step, "slow", a, b, random.randint(3, 25), random.randint(5, 40))]
         case "crash":
             return [(step, "crash", a, random.randint(1, 30))]
+        case "doom":
+            return [(step, "doom", random.randint(0, 8))]
         case "midcrash":
             return [(step, "midcrash", a, random.randint(0, 6))]
         case "all_crash":

@@ -44,6 +44,8 @@ class Network:
         self._late: dict[Direction, deque[_Queued]] = {}
         """What old connections still hold; arrives after the new connection's messages."""
         self._datagrams: list[_Datagram] = []
+        self._sent: list[tuple[str, str, Any]] = []
+        """All datagrams so far, for `Mode.replay`."""
         self._up: dict[frozenset[str], bool] = {}
         self._redial: dict[frozenset[str], int] = {}
         self.blocked: set[Direction] = set()
@@ -127,6 +129,8 @@ class Network:
         for _ in range(2 if self._random.random() < self.mode.duplicate else 1):
             due = self.step + self._random.randint(0, self.mode.delay) + lag
             self._datagrams.append(_Datagram(due, src, dst, message))
+        if self.mode.replay:
+            self._sent.append((src, dst, message))
         return True
 
     def run_step(self) -> None:
@@ -136,7 +140,12 @@ class Network:
             self._deliver_queued(self.queues)
             self._deliver_queued(self._late)
         else:
+            self._replay()
             self._deliver_datagrams()
+
+    def _replay(self) -> None:
+        for _ in range(self.mode.replay if self._sent else 0):
+            self._datagrams.append(_Datagram(self.step, *self._random.choice(self._sent)))
 
     def _deliver_datagrams(self) -> None:
         due = [datagram for datagram in self._datagrams if datagram.due <= self.step]

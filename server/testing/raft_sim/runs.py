@@ -3,6 +3,7 @@
 import hashlib
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from kraftlog.testing.raft_sim.checker import Violation
 from kraftlog.testing.raft_sim.core_engine import CoreEngine
@@ -20,8 +21,13 @@ class Run:
     violation: Violation | None
 
     @property
+    def soft(self) -> dict[str, dict[str, Any]]:
+        """Rules that were broken and did no harm yet -> where."""
+        return self.world.checker.soft
+
+    @property
     def is_bad(self) -> bool:
-        return self.violation is not None or bool(self.world.checker.soft)
+        return self.violation is not None or bool(self.soft)
 
     @property
     def plan(self) -> Plan:
@@ -36,8 +42,7 @@ class Run:
 
     def describe(self) -> str:
         """One line, with all that is needed to run it again."""
-        soft = self.world.checker.soft
-        found = str(self.violation) if self.violation else f"soft {soft}" if soft else "no violation"
+        found = str(self.violation) if self.violation else f"soft {self.soft}" if self.soft else "no violation"
         plan = self.plan
         return f"seed {self.world.seed}, mode {plan.mode}, {plan.voters} voters + {plan.spare}: {found}"
 
@@ -94,4 +99,4 @@ def minimise(factory: EngineFactory, run: Run) -> list[Event]:
 
 def _kinds(run: Run) -> set[str]:
     """What a smaller run must show: the hard violation, or without one any of the soft ones."""
-    return {run.violation.kind} if run.violation is not None else set(run.world.checker.soft)
+    return {run.violation.kind} if run.violation is not None else set(run.soft)

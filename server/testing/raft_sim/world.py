@@ -16,10 +16,8 @@ from kraftlog.testing.raft_sim.modes import Event, Mode, schedule
 from kraftlog.testing.raft_sim.network import Network
 
 STEP_SECONDS = 0.1
-SETTLE_STEPS = 100  # without a commit, after which a healed cluster is stuck
-SETTLE_STEPS_MAX = (
-    300  # voters are changed one after the other: several lost disks on slow ones take more than 100 steps
-)
+SETTLE_STEPS = 100  # without anything applied anywhere, after which a healed cluster is stuck
+SETTLE_STEPS_MAX = 400  # voters are changed one after the other, and the smallest bounds move few entries a step
 REPAIR_STEPS = 5  # how often the operator looks for lost disks
 
 
@@ -38,6 +36,8 @@ class Host:
     last_voters: frozenset[str] = frozenset()
     """Of its engine, when that died."""
     stalled_until: int = -1
+    messages_left: int | None = None
+    """It dies before it sends one more than these; None: it does not."""
     last_leader_term: int | None = None
     last_commit: int = -1
     last_applied: int = -1
@@ -91,6 +91,8 @@ class World:
         self.to_restore: set[str] = set()
         """Nodes that had a vote when they lost their disks."""
         self._later: list[Event] = []
+        self._doom: int | None = None
+        """How many messages the next leader sends before it dies."""
         self._traces = trace
         self.trace_lines: list[str] = []
 
@@ -98,6 +100,12 @@ class World:
 
     def send(self, src: str, dst: str, message: Any) -> bool:
         self.checker.stats["messages"] += 1
+        host = self.hosts[src]
+        if host.messages_left is not None:
+            host.messages_left -= 1
+            if host.messages_left < 0:
+                host.messages_left, host.disk.is_dead = None, True
+                raise Crash
         return self.network.send(src, dst, message)
 
     # --- for the network ----------------------------------------------------------------------------------------
@@ -142,7 +150,10 @@ class World:
         elif host.engine is not None:
             if self._traces:
                 self._trace_state(host)
+            elections = self.checker.stats["elections"]
             self.checker.check(host)
+            if self.checker.stats["elections"] != elections:
+                host.messages_left, self._doom = self._doom, None
 
     def boot(self, host: Host) -> None:
         host.incarnation += 1
@@ -173,7 +184,7 @@ class World:
         self.checker.stats["crashes"] += 1
         if host.engine is not None:
             host.last_voters = self._voters_of(host)
-        host.engine = None
+        host.engine, host.messages_left = None, None
         host.disk.crash(is_lossy=self.mode.is_lossy, random=self.random, torn=self.mode.torn)
         self.restart_at.setdefault(host.nid, self.step + (restart_after or self.random.randint(1, 20)))
         self.network.killed(host.nid, [peer for peer in self.pool if peer != host.nid])
@@ -268,6 +279,9 @@ class World:
         if self.is_up(nid):
             self.kill(self.hosts[nid], restart_after)
 
+    def on_doom(self, messages: int) -> None:
+        self._doom = messages
+
     def on_midcrash(self, nid: str, operations: int) -> None:
         if self.is_up(nid) and self.hosts[nid].disk.operations_left is None:
             self.hosts[nid].disk.operations_left = operations
@@ -329,10 +343,14 @@ class World:
             self.guard(host, host.engine.forget, peer)
 
     def on_read(self, nid: str, _: str) -> None:
-        host = self._ready(nid)
-        if host is not None:
-            known = self.checker.must_be_read()
-            self.guard(host, host.running.read, lambda got: self.checker.on_read(nid, known, got))
+        """Asked of this node, and of everybody who believes that it leads: one of them may be wrong."""
+        for host in self.running_hosts():
+            if (host.nid == nid or host.running.is_leader) and self._ready(host.nid) is not None:
+                self._read(host)
+
+    def _read(self, host: Host) -> None:
+        known = self.checker.must_be_read()
+        self.guard(host, host.running.read, lambda got: self.checker.on_read(host.nid, known, got))
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -381,24 +399,24 @@ class World:
 
     def finish(self) -> None:
         """Heal, let it settle; then all is equal everywhere and every acknowledged command is there."""
-        self.mode = self.network.mode = replace(self.mode, drop=0, duplicate=0, delay=1)
+        self.mode = self.network.mode = replace(self.mode, drop=0, duplicate=0, delay=1, replay=0)
         self.network.heal()
         self.network.slow.clear()
-        self._later = []
+        self._later, self._doom = [], None
         for host in self.hosts.values():
-            host.disk.operations_left = None
+            host.disk.operations_left = host.messages_left = None
             host.stalled_until = -1
             host.rate = 1.0
             if host.engine is None:
                 self.restart_at.setdefault(host.nid, self.step + 1)
-        settled, moved_at, committed = 0, 0, -1
+        settled, moved_at, applied = 0, 0, -1
         while settled - moved_at < SETTLE_STEPS and settled < SETTLE_STEPS_MAX:
             self.one_step()
             if settled > 20 and settled % 10 == 0 and self.has_converged():
                 break
-            newest = max((host.engine.commit_index for host in self.members() if host.engine is not None), default=-1)
-            if newest > committed:
-                committed, moved_at = newest, settled
+            now_applied = sum(host.running.applied_index for host in self.running_hosts())
+            if now_applied > applied:
+                applied, moved_at = now_applied, settled
             settled += 1
         else:
             if not self.has_converged():

@@ -9,11 +9,13 @@ from kraftlog.kraft.raft import (
     Snapshot,
     SnapshotRequest,
     VoteRequest,
+    Voters,
 )
 from kraftlog.kraft.raft.core import Role
 from kraftlog.kraft.raft.leadership import Leadership
 from kraftlog.kraft.raft.messages import Entry, Ready, VoteResponse
 from kraftlog.testing.raft_sim.core_engine import CoreEngine
+from kraftlog.testing.raft_sim.disk import DAMAGED, is_damaged
 
 
 class NoFsync(CoreEngine):
@@ -27,7 +29,7 @@ class SendsFirst(CoreEngine):
 
     def _write(self, ready: Ready) -> None:
         for message in ready.messages:
-            self.world.send(self.nid, f"n{message.dst.node_id}", message)
+            self.send(message)
         super()._write(ready)
 
 
@@ -69,12 +71,78 @@ class ForgetsVote(CoreEngine):
     core_class = _ForgetsVote
 
 
+class SavesNoVote(CoreEngine):
+    """Its term survives a restart, its vote in it does not."""
+
+    def _write(self, ready: Ready) -> None:
+        hard_state = ready.hard_state
+        super()._write(ready if hard_state is None else ready._replace(hard_state=hard_state._replace(vote=None)))
+
+
+class _AsksNobody(RaftCore):
+    def _campaign(self, *, is_pre_vote: bool, is_forced: bool = False) -> None:
+        super()._campaign(is_pre_vote=False, is_forced=is_forced)
+
+
+class AsksNobody(CoreEngine):
+    """Begins a term without a pre-vote (W05)."""
+
+    core_class = _AsksNobody
+
+
+class _ChangesAtCommit(RaftCore):
+    @property
+    def voters(self) -> Voters:
+        return self.voters_at(self.commit_offset)
+
+
+class ChangesAtCommit(CoreEngine):
+    """A voter change is in force when it is known to be committed, and not when it is in the log."""
+
+    core_class = _ChangesAtCommit
+
+
+class _DropsTail(RaftCore):
+    def _on_snapshot(self, request: SnapshotRequest) -> None:
+        if request.last_offset <= self.commit_offset:
+            super()._on_snapshot(request)
+            return
+        self._follow(request.src, request.term)
+        data = self._collect(request)
+        if data is not None:
+            self._install(Snapshot(request.last_offset, request.last_term, request.voters, data))
+            self._accept(request, self.commit_offset)
+
+
+class DropsTail(CoreEngine):
+    """A snapshot takes the place of the whole log, also of what comes after it and matches."""
+
+    core_class = _DropsTail
+
+
+class TrustsDamage(CoreEngine):
+    """Takes damage for a torn tail and starts with what is left."""
+
+    def _check_disk(self) -> None:
+        disk = self.disk
+        if DAMAGED in disk.meta.current:
+            disk.meta.spoil({})
+        disk.files = {name: file for name, file in disk.files.items() if file.current != DAMAGED}
+        bad = next((i for i, item in enumerate(disk.log.current) if is_damaged(item)), None)
+        if bad is not None:
+            disk.log.spoil(disk.log.current[:bad])
+
+
 class _CommitsOldTerms(Leadership):
     def maybe_commit(self) -> None:
-        offset = self.quorum_offset()
-        if offset > self._core.commit_offset:
-            self._core.commit_offset = offset
+        core = self._core
+        offset = core.log.floor(self.quorum_offset())
+        if offset > core.commit_offset:
+            core.commit_offset = offset
             self._has_commit_to_send = True
+            if core.key not in core.voters and core.voters_offset <= offset:
+                self.send_news()
+                core.become_follower(core.term, None)
 
 
 class _OldTermCore(RaftCore):
@@ -267,6 +335,11 @@ class StaysWithItsLeader(CoreEngine):
 
 
 MUTANTS: dict[str, type[CoreEngine]] = {
+    "saves-no-vote": SavesNoVote,
+    "asks-nobody": AsksNobody,
+    "changes-at-commit": ChangesAtCommit,
+    "drops-tail": DropsTail,
+    "trusts-damage": TrustsDamage,
     "no-fsync": NoFsync,
     "sends-first": SendsFirst,
     "cuts-matching": CutsMatching,

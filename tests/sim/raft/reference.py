@@ -164,6 +164,8 @@ class SimTransport(Transport):  # type: ignore[misc] # pysyncobj is not typed
 
     def addNode(self, node: Any) -> None:
         self._nodes[node.id] = node
+        if self._world.network.is_connected(self._nid, node.id):
+            self.up(node.id)
 
     def dropNode(self, node: Any) -> None:
         self._nodes.pop(node.id, None)
@@ -242,13 +244,12 @@ class ReferenceEngine(Engine):
             "logCompactionBatchSize": 200 if is_small else 2**16,
             **self.conf,
         }
-        nodes = [SimNode(i) for i in world.ids]
-        me = next(node for node in nodes if node.id == nid)
+        others = [SimNode(i) for i in world.ids if i != nid]
         application: Any = _Application  # pysyncobj is not typed
         self.node: Any = application(
             self,
-            me,
-            [node for node in nodes if node.id != nid],
+            SimNode(nid),
+            others,
             SyncObjConf(**conf),
             lambda sync_obj, self_node, others: SimTransport(sync_obj, self_node, others, world, nid),
         )

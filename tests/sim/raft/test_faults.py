@@ -1,4 +1,20 @@
-"""Public bug reports of other Raft implementations, played on the core. W numbers are those of the fault list."""
+"""Public bug reports of other Raft implementations, played on the core.
+
+| case | what went wrong there | test |
+|---|---|---|
+| W01 | replicas of entries of older terms were counted (PySyncObj #169, #110; goraft #27) | `test_w01_…`, `schedules.figure_8` |
+| W03 | commit or match index went back (PySyncObj #166, #167; raftos #25) | `test_w03_…`, `schedules.late_append` |
+| W05 | a node that was isolated or removed deposed the leader (etcd #9333; hashicorp/raft #526; logcabin #56) | `test_w05_…` |
+| W07 | a snapshot kept a conflicting tail, and was sent for ever (hashicorp/raft #697, #704) | `test_w07_…` |
+| W09 | a late, old snapshot cut newer entries that match (etcd #1763; camunda #6092) | `test_w09_…`, `schedules.late_snapshot` |
+| W10 | a repeated read request was matched to an old answer (etcd #20418; etcd-io/raft #397) | `test_w10_…` |
+| W13 | the high watermark was told before the leader's own first record was committed (KAFKA-12619) | `test_w13_…` |
+| W15 | a restarted leader told its state machine that it leads (KAFKA-17333) | `test_w15_…` |
+| W17 | the metadata log was cut below its high watermark (KAFKA-12460) | `test_w17_…` |
+| W19 | two processes worked on one directory (KAFKA-14557) | `test_w19_…` in tests/unit/logstore/test_log_dir.py |
+"""
+
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +26,7 @@ from kraftlog.kraft.raft import (
     EntryKind,
     NotLeaderError,
     RaftCore,
+    ReplicaKey,
     SnapshotRequest,
 )
 from kraftlog.proto.errors import IllegalStateError
@@ -17,12 +34,50 @@ from kraftlog.testing.raft_sim.core_engine import CoreEngine, key_of
 from kraftlog.testing.raft_sim.disk import Disk, LogItem
 from kraftlog.testing.raft_sim.lab import DATAGRAMS, NEVER, Lab
 from kraftlog.testing.raft_sim.world import World
+from tests.sim.raft.mutants import CommitsOldTerms, TakesOldSnapshots
+from tests.sim.raft.schedules import figure_8, late_snapshot
 
 ELECTION_TICKS = 7
 
 
 def terms(lab: Lab) -> list[int]:
     return [lab.core(nid).term for nid in lab.ids]
+
+
+SHUFFLED = replace(DATAGRAMS, delay=2)
+
+
+@pytest.mark.slow
+def test_w01_old_entries_are_committed_only_through_one_of_the_own_term() -> None:
+    """Raft figure 8 with five nodes, in a hundred orders of the messages. Each of them would show the fault."""
+    for seed in range(100):
+        assert figure_8(CoreEngine, SHUFFLED, seed) is None, f"seed {seed}"
+        assert figure_8(CommitsOldTerms, SHUFFLED, seed) == "leader-incomplete", f"seed {seed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_w03_commit_and_match_offsets_only_grow(seed: int) -> None:
+    """Every request and every answer comes twice, late, and in another order."""
+    lab = Lab(nodes=5, mode=replace(DATAGRAMS, delay=4, duplicate=1.0), seed=seed)
+    lab.elect()
+    matched: dict[tuple[str, int, ReplicaKey], int] = {}
+    for step in range(100):
+        leader = lab.leader()
+        if leader is not None and step < 60:
+            lab.put(leader, 2 * step, 2 * step + 1)
+        if step == 30:
+            lab.only(lab.others(str(leader))[0])  # its successor starts from other offsets
+        lab.go(1)
+        for nid in lab.ids:
+            core: RaftCore = lab.core(nid)
+            for peer, progress in (core.leadership.progress if core.leadership is not None else {}).items():
+                key = (nid, core.term, peer)
+                assert progress.match_offset >= matched.get(key, NO_OFFSET)
+                matched[key] = progress.match_offset
+    assert "commit-regress" not in lab.checker.soft
+    assert len(lab.checker.acked) > 50
+    assert lab.end() is None
 
 
 @pytest.mark.parametrize("mode", ["both", "in", "out"])
@@ -108,6 +163,37 @@ def test_w07_snapshot_inside_a_matching_log_keeps_the_tail() -> None:
     )
     lab.deliver(leader, follower, request)
     assert lab.core(follower).log.last_offset == end
+
+
+def test_w09_late_snapshot_replaces_nothing() -> None:
+    """Delayed until appends have passed it, and delivered again and again."""
+    assert late_snapshot(CoreEngine) is None
+    assert late_snapshot(TakesOldSnapshots) is not None
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_w10_read_of_a_leader_that_was_paused_is_not_stale(is_repeated: bool) -> None:
+    """The process stops while a read waits (and the client repeats it), another leader is elected and takes a write, the
+    process goes on: the reads fail, or return the write."""
+    lab = Lab(mode=DATAGRAMS)
+    paused = lab.elect("n0")
+    successor, _ = lab.others(paused)
+    lab.put(paused, 3)
+    lab.go(2)
+    answers = lab.read(paused)
+    lab.on_stall(paused, 40)
+    lab.only(successor)
+    assert lab.go(30, lambda: lab.leader() == successor)
+    lab.go(2)
+    lab.put(successor, 6)
+    lab.go(2)
+    assert 6 in lab.checker.acked
+    lab.hosts[paused].stalled_until = lab.step
+    repeated = lab.read(paused) if is_repeated else []  # before it has heard of anything
+    lab.go(20)
+    assert all(6 in answer for answer in repeated)
+    assert len(answers) <= 1, "an answer to the first read, at most"
+    assert lab.end() is None
 
 
 def test_w13_high_watermark_waits_for_the_first_entry_of_the_term() -> None:

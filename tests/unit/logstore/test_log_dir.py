@@ -88,7 +88,8 @@ class TestLock:
         open_as(fs).close()
 
     @pytest.mark.slow
-    def test_a_second_process_is_refused_and_the_first_unharmed(self, tmp_path: Path) -> None:
+    def test_w19_a_second_process_is_refused_and_the_first_unharmed(self, tmp_path: Path) -> None:
+        """KAFKA-14557: the metadata log is in the directory, too."""
         fs = RealFileSystem()
         log_dir = open_log_dir(fs, path=str(tmp_path))
         log = log_dir.create_log("t", 0, now_ms=NOW_MS)
