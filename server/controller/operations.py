@@ -104,7 +104,10 @@ async def _add_voter(
     quorum: QuorumNode, request: admin_pb2.AddVoterRequest, is_internal: bool
 ) -> admin_pb2.AddVoterResponse:
     key = _observer(quorum, request) if not request.directory_id else _key(request.node_id, request.directory_id)
-    await quorum.add_voter(key, _endpoint(request))
+    endpoint = _endpoint(request)
+    if endpoint is None:
+        _check_listens(quorum, key)
+    await quorum.add_voter(key, endpoint)
     return admin_pb2.AddVoterResponse()
 
 
@@ -151,6 +154,16 @@ def _observer(quorum: QuorumNode, request: admin_pb2.AddVoterRequest) -> Replica
         f"node {request.node_id} follows with {len(found)} directories: name one of "
         f"{', '.join(uuid_to_text(key.directory_id) for key in found)}"
     )
+
+
+def _check_listens(quorum: QuorumNode, key: ReplicaKey) -> None:
+    """A node that nobody can reach as a controller would take part in no election: its vote would only be missing."""
+    _check_leads(quorum)
+    state = next((state for state in quorum.describe().observers if state.key == key), None)
+    if state is not None and state.endpoint is None:
+        raise InvalidRequestError(
+            f"node {key.node_id} does not say where it listens for controllers: process.roles of a voter names controller"
+        )
 
 
 def _voter(quorum: QuorumNode, node_id: int) -> ReplicaKey:

@@ -31,3 +31,4 @@ def test_every_block_of_the_page_on_tls_runs(tmp_path: Path) -> None:
         printed = run_blocks("docs/tls.md", environment, tmp_path)
     assert "1 tea\n" in printed
     assert "[b'1 tea']\n" in printed
+    assert re.search(r"quorum: leader 1, .*\n(.*\n)+ +3  voter", printed)

@@ -136,6 +136,14 @@ def test_brokers_and_controllers_may_be_nodes_of_their_own() -> None:
         nodes.kill(quorum.leader_id)
         assert await nodes.create(11, "after") == 0
         assert "after" in await nodes.topics(12)
+        for directory_id in (b"", directory_of(11)):
+            with pytest.raises(InvalidRequestError, match=r"process\.roles"):
+                await nodes.ask(
+                    12,
+                    "AddVoter",
+                    admin_pb2.AddVoterRequest(node_id=11, directory_id=directory_id),
+                    admin_pb2.AddVoterResponse,
+                )
 
     with_nodes(work)
 
