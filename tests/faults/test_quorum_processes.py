@@ -9,8 +9,9 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -32,17 +33,20 @@ NODES = 3
 TOPICS = 24
 OPERATIONS = 2_000
 CALM, FAULTY = 60, 25  # answers that are waited for while all is well, and while a node is missing
+ATTEMPT_TIMEOUT_MS = 1_000
 
 
 class Run:
     """A cluster and its clients. Used from one thread."""
 
-    def __init__(self, nodes: Sequence[NodeProcess], clients: ClientProcess, seed: int) -> None:
+    def __init__(self, nodes: Sequence[NodeProcess], clients: ClientProcess, directory: Path, seed: int) -> None:
         self.nodes = {node.node_id: node for node in nodes}
+        self.directory = directory
         self.clients = clients
         self.random = random.Random(seed)
         self.seen_elsewhere: list[TopicOperation] = []
         """By clients that have ended."""
+        self._processes = 1
         self.outages: list[tuple[float, float]] = []
         """From when until when no majority was there: nothing that was asked in between was answered in between."""
 
@@ -56,6 +60,29 @@ class Run:
         seen = self.clients.wait_for_leader(lambda seen: seen.epoch > old.epoch and seen.leader != old.leader)
         self.clients.wait_for_answers(FAULTY)
         return seen
+
+    def clients_of(
+        self,
+        node: NodeProcess,
+        *,
+        clients: int,
+        readers: int = 0,
+        attempt_timeout_ms: float = ATTEMPT_TIMEOUT_MS,
+        command_prefix: Sequence[str] = (),
+    ) -> ClientProcess:
+        """Some that know this node alone."""
+        self._processes += 1
+        beside = replace(
+            self.clients.plan,
+            name=f"m{self._processes}-",
+            number=self._processes,
+            seed=self.random.getrandbits(32),
+            addresses=(node.address,),
+            clients=clients,
+            readers=readers,
+            attempt_timeout_ms=attempt_timeout_ms,
+        )
+        return ClientProcess(beside, self.directory, command_prefix)
 
     def follower(self, leader: LeaderSeen) -> NodeProcess:
         return self.nodes[self.random.choice([number for number in self.nodes if number != leader.leader])]
@@ -71,18 +98,18 @@ class Run:
         return history + self.seen_elsewhere
 
 
-def plan(name: str, number: int, seed: int, addresses: Sequence[str], *, clients: int = 8, readers: int = 0) -> Plan:
+def plan(seed: int, nodes: Iterable[NodeProcess]) -> Plan:
     return Plan(
-        name=name,
-        number=number,
+        name="c",
+        number=1,
         seed=seed,
-        addresses=tuple(addresses),
-        clients=clients,
-        readers=readers,
+        addresses=tuple(node.address for node in nodes),
+        clients=8,
+        readers=0,
         topics=TOPICS,
         operations=OPERATIONS,
         pause_ms_max=150,
-        attempt_timeout_ms=1_000,
+        attempt_timeout_ms=ATTEMPT_TIMEOUT_MS,
         operation_timeout_ms=10_000,
     )
 
@@ -111,8 +138,8 @@ def seed() -> int:
 @pytest.fixture
 def run(tmp_path: Path, seed: int) -> Iterator[Run]:
     nodes = nodes_of(tmp_path, NODES)
-    with started(nodes), ClientProcess(plan("c", 1, seed, [node.address for node in nodes]), tmp_path) as clients:
-        yield Run(nodes, clients, seed)
+    with started(nodes), ClientProcess(plan(seed, nodes), tmp_path) as clients:
+        yield Run(nodes, clients, tmp_path, seed)
 
 
 @contextmanager
@@ -155,14 +182,19 @@ def kill_a_follower(run: Run) -> None:
 
 
 def pause_the_leader(run: Run) -> None:
-    """SIGSTOP until another one leads; then the old one goes on where it was, and still believes that it leads."""
+    """SIGSTOP until another one leads; then the old one goes on where it was, and still believes that it leads. Clients that
+    know no other node have sent it requests meanwhile, which it finds before any news."""
     old = run.leader()
     node = run.nodes[old.leader]
-    node.pause()
-    run.next_leader(old)
-    assert node.pid is not None
-    assert psutil.Process(node.pid).status() == psutil.STATUS_STOPPED
-    node.resume()
+    with run.clients_of(node, clients=6, attempt_timeout_ms=30_000) as waiting:
+        waiting.wait_for_answers(CALM // 3)
+        node.pause()
+        run.next_leader(old)
+        assert node.pid is not None
+        assert psutil.Process(node.pid).status() == psutil.STATUS_STOPPED
+        node.resume()
+        waiting.wait_for_answers(CALM // 3)
+        run.seen_elsewhere += waiting.finish()
 
 
 def kill_a_majority(run: Run) -> None:
@@ -254,16 +286,14 @@ def nodes_in(network: NetworkNamespaces, directory: Path) -> list[NodeProcess]:
     return nodes
 
 
-def cut_the_leader_off(
-    run: Run, network: NetworkNamespaces, directory: Path, *, hears: bool, is_heard: bool
-) -> list[TopicOperation]:
+def cut_the_leader_off(run: Run, network: NetworkNamespaces, *, hears: bool, is_heard: bool) -> list[TopicOperation]:
     """Until another one leads, with clients on both sides. Returns what those beside the old leader were answered from the
     moment at which the new one was seen until the cut was healed, which must be nothing."""
     old = run.leader()
     member = f"node{old.leader}"
     rest = [other for other in ("node1", "node2", "node3", "clients") if other != member]
-    beside = plan("m", 2, run.random.getrandbits(32), [run.nodes[old.leader].address], clients=1, readers=2)
-    with ClientProcess(beside, directory, network.command_prefix(member)) as minority:
+    prefix = network.command_prefix(member)
+    with run.clients_of(run.nodes[old.leader], clients=1, readers=2, command_prefix=prefix) as minority:
         minority.wait_for_answers(CALM // 3)
         if not is_heard:
             network.cut([member], rest)
@@ -282,29 +312,29 @@ def cut_the_leader_off(
 @pytest.fixture
 def run_in_network(tmp_path: Path, seed: int, network: NetworkNamespaces) -> Iterator[Run]:
     nodes = nodes_in(network, tmp_path)
-    clients = plan("c", 1, seed, [node.address for node in nodes])
-    with started(nodes), ClientProcess(clients, tmp_path, network.command_prefix("clients")) as process:
-        yield Run(nodes, process, seed)
+    prefix = network.command_prefix("clients")
+    with started(nodes), ClientProcess(plan(seed, nodes), tmp_path, prefix) as clients:
+        yield Run(nodes, clients, tmp_path, seed)
 
 
-def test_a_leader_that_is_cut_off(run_in_network: Run, network: NetworkNamespaces, tmp_path: Path) -> None:
+def test_a_leader_that_is_cut_off(run_in_network: Run, network: NetworkNamespaces) -> None:
     """In both directions."""
-    answered = cut_the_leader_off(run_in_network, network, tmp_path, hears=False, is_heard=False)
+    answered = cut_the_leader_off(run_in_network, network, hears=False, is_heard=False)
     check(run_in_network.finish())
     assert not answered
 
 
 @pytest.mark.deep
-def test_a_leader_that_does_not_hear(run_in_network: Run, network: NetworkNamespaces, tmp_path: Path) -> None:
+def test_a_leader_that_does_not_hear(run_in_network: Run, network: NetworkNamespaces) -> None:
     """Its heartbeats arrive for as long as TCP goes on without acknowledgments: it has to resign by itself."""
-    answered = cut_the_leader_off(run_in_network, network, tmp_path, hears=False, is_heard=True)
+    answered = cut_the_leader_off(run_in_network, network, hears=False, is_heard=True)
     check(run_in_network.finish())
     assert not answered
 
 
 @pytest.mark.deep
-def test_a_leader_that_is_not_heard(run_in_network: Run, network: NetworkNamespaces, tmp_path: Path) -> None:
+def test_a_leader_that_is_not_heard(run_in_network: Run, network: NetworkNamespaces) -> None:
     """It learns of its successor, and must not come back as the leader of its own term."""
-    answered = cut_the_leader_off(run_in_network, network, tmp_path, hears=True, is_heard=False)
+    answered = cut_the_leader_off(run_in_network, network, hears=True, is_heard=False)
     check(run_in_network.finish())
     assert not answered
