@@ -32,7 +32,8 @@ class Mode:
     """One direction becomes slow for a while."""
     crash: float = 0.0
     doom: float = 0.0
-    """The next leader dies within its first messages: with entries that few others have."""
+    """The next leader dies within the first messages after those of its election, which may get lost with it: so few others
+    have its entries."""
     midcrash: float = 0.0
     """Crash between two disk operations."""
     all_crash: float = 0.0

@@ -92,7 +92,7 @@ class World:
         """Nodes that had a vote when they lost their disks."""
         self._later: list[Event] = []
         self._doom: int | None = None
-        """How many messages the next leader sends before it dies."""
+        """How many messages the next leader sends, besides those that come with its election, before it dies."""
         self._traces = trace
         self.trace_lines: list[str] = []
 
