@@ -33,7 +33,7 @@ from kraftlog.kraft.raft import (
 )
 from kraftlog.kraft.records import ControlBatches
 from kraftlog.kraft.wire import from_wire, to_wire
-from kraftlog.proto.raft_frames import decode_frames, encode_frame
+from kraftlog.proto.raft_frames import RAFT_FRAMES
 from kraftlog.proto.records import BatchBuilder, decode_batch
 
 NEVER = 10**9
@@ -121,7 +121,7 @@ class KraftlogGroup(Group):
             if not self._as_bytes:
                 self._cores[target].step(sent)
                 continue
-            for body in decode_frames(sent):
+            for body in RAFT_FRAMES.decode(sent):
                 message = from_wire(body, source, target)
                 assert message is not None
                 self._cores[target].step(message)
@@ -129,7 +129,7 @@ class KraftlogGroup(Group):
             self._pump(self._cores[key])
 
     def _send(self, message: Message) -> None:
-        sent = b"".join(encode_frame(to_wire(message))) if self._as_bytes else message
+        sent = b"".join(RAFT_FRAMES.encode(to_wire(message))) if self._as_bytes else message
         self._bus.append((message.src, message.dst, sent))
 
     def _pump(self, core: RaftCore) -> None:

@@ -3,19 +3,14 @@
 Names, fields and defaults are those of `raft.proto`. A frame has exactly one of its fields set.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kraftlog.proto import framing
-from kraftlog.proto.errors import InvalidRequestError
+from kraftlog.proto.frames import FrameCodec
 from kraftlog.proto.framing import Buffer, Kind, Records, Schema
-from kraftlog.proto.varint import encode_unsigned
 
 EXCHANGE = "/kraftlog.v1.Raft/Exchange"
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # an operation of 8 MiB, or a megabyte of appends, with much room
 MAX_FRAMES = 4096  # of one message; a sender stays far below
-
-_FRAMES_TAG = encode_unsigned(1 << 3 | 2)
 
 
 @dataclass(slots=True)
@@ -227,40 +222,6 @@ _SCHEMAS = (
     Schema(RaftReadIndexRequest, (1, "request_id", Kind.UINT64)),
     Schema(RaftReadIndexResponse, (1, "request_id", Kind.UINT64), (2, "offset", _INT64)),
 )
-_NAMES = tuple(RaftFrame.__dataclass_fields__)
-_FRAME = Schema(
-    RaftFrame,
-    *(
-        (number, name, Kind.MESSAGE, schema)
-        for number, (name, schema) in enumerate(zip(_NAMES, _SCHEMAS, strict=True), start=1)
-    ),
+RAFT_FRAMES: FrameCodec[RaftBody] = FrameCodec(
+    RaftFrame, _SCHEMAS, max_message_bytes=MAX_MESSAGE_BYTES, max_frames=MAX_FRAMES
 )
-_FIELD_OF = {schema.message: name for name, schema in zip(_NAMES, _SCHEMAS, strict=True)}
-
-
-def encode_frame(body: RaftBody) -> list[Buffer]:
-    """One frame as pieces of a RaftFrames message: several of them, one after the other, are such a message too."""
-    frame = RaftFrame()
-    setattr(frame, _FIELD_OF[type(body)], body)
-    pieces = framing.encode(frame, _FRAME)
-    return [_FRAMES_TAG + encode_unsigned(sum(map(len, pieces))) + pieces[0], *pieces[1:]]
-
-
-def size_of(pieces: Sequence[Buffer]) -> int:
-    return sum(map(len, pieces))
-
-
-def decode_frames(data: bytes) -> Iterator[RaftBody]:
-    """What a RaftFrames message holds, one by one; `bytes` fields are views into `data`. Frames of a kind that only a
-    later version knows are passed over.
-
-    Raises `InvalidRequestError` for a message that is malformed, larger than MAX_MESSAGE_BYTES, or of more than
-    MAX_FRAMES frames, after those that stand before the fault.
-    """
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise InvalidRequestError(f"a message of {len(data)} bytes exceeds the limit of {MAX_MESSAGE_BYTES}")
-    for frame in framing.decode_repeated(data, RaftFrame, _FRAME, max_count=MAX_FRAMES):
-        bodies: list[RaftBody] = [body for name in _NAMES if (body := getattr(frame, name)) is not None]
-        if len(bodies) > 1:
-            raise InvalidRequestError(f"a frame with {len(bodies)} messages; it must have one")
-        yield from bodies

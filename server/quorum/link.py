@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.proto.errors import NetworkError, RequestTimedOutError
+from kraftlog.proto.frames import size_of
 from kraftlog.proto.framing import Buffer
-from kraftlog.proto.raft_frames import MAX_FRAMES, RaftBody, decode_frames, encode_frame, size_of
+from kraftlog.proto.raft_frames import MAX_FRAMES, RAFT_FRAMES, RaftBody
 from kraftlog.proto.seams import Stream
 
 MAX_BATCH_BYTES = 1024 * 1024  # frames of more than this do not travel with others
@@ -44,7 +45,7 @@ class Link:
 
     def offer(self, body: RaftBody) -> bool:
         """Send a frame some time later; False: it is dropped. A frame above the bound passes when it is alone."""
-        pieces = encode_frame(body)
+        pieces = RAFT_FRAMES.encode(body)
         size = size_of(pieces)
         if self.is_closed or (self._queue and self._queued_bytes + size > self._max_queue_bytes):
             self.dropped_frames += 1
@@ -117,7 +118,7 @@ class Link:
             async with scope:
                 while (message := await self._stream.receive()) is not None:
                     scope.reschedule(loop.time() + silence)
-                    for body in decode_frames(message):
+                    for body in RAFT_FRAMES.decode(message):
                         receive(body)
         except TimeoutError:
             if not scope.expired():
@@ -145,4 +146,4 @@ async def first_frames(stream: Stream, timeout_ms: float) -> list[RaftBody]:
         raise RequestTimedOutError(f"no hello within {timeout_ms:.0f} ms") from None
     if message is None:
         raise NetworkError("the stream ended before a hello")
-    return list(decode_frames(message))
+    return list(RAFT_FRAMES.decode(message))

@@ -42,13 +42,13 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.raft_frames import (
     EXCHANGE,
+    RAFT_FRAMES,
     RaftBody,
     RaftHello,
     RaftHelloAnswer,
     RaftLeaderHint,
     RaftReadIndexRequest,
     RaftReadIndexResponse,
-    encode_frame,
 )
 from kraftlog.proto.seams import CallContext, Clock, Connector, Handlers, Random, Stream
 from kraftlog.server.quorum.hello import Identity, WrongNodeError, endpoint_of, key_of, leader_hint
@@ -373,7 +373,7 @@ class Peers:
         scope = asyncio.timeout(self._config.hello_timeout_ms / 1000)
         try:
             async with scope:
-                await stream.send(encode_frame(self._identity.hello(expected, is_voter=is_voter)))
+                await stream.send(RAFT_FRAMES.encode(self._identity.hello(expected, is_voter=is_voter)))
                 frames = await first_frames(stream, self._config.hello_timeout_ms)
         except TimeoutError:
             if not scope.expired():
@@ -391,7 +391,7 @@ class Peers:
         try:
             key, endpoint = self._identity.check_hello(frames[0] if frames else None)
             self._check_room(len(self._accepted.keys() - {key}))
-            await stream.send(encode_frame(self._identity.answer()) + encode_frame(self._own_hint(replica)))
+            await stream.send(RAFT_FRAMES.encode(self._identity.answer()) + RAFT_FRAMES.encode(self._own_hint(replica)))
             if key == self.key:
                 return  # it has dialled itself, and knows that now
             if self._replica is not replica:

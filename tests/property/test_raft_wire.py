@@ -34,7 +34,7 @@ from kraftlog.proto import raft_frames, raft_pb2
 from kraftlog.proto.errors import IllegalStateError, InvalidRequestError
 from kraftlog.proto.framing import Buffer
 from kraftlog.proto.metadata_pb2 import MetadataRecord, ProducerIdsRecord
-from kraftlog.proto.raft_frames import RaftBody, RaftFrame, decode_frames, encode_frame
+from kraftlog.proto.raft_frames import RAFT_FRAMES, RaftBody, RaftFrame
 from tests.property.strategies import mutants
 
 A, B, C = ReplicaKey(1, bytes(15) + b"a"), ReplicaKey(2, bytes(15) + b"b"), ReplicaKey(3)
@@ -129,11 +129,11 @@ bodies = core_messages.map(to_wire) | other_bodies
 
 
 def joined(body: RaftBody) -> bytes:
-    return b"".join(encode_frame(body))
+    return b"".join(RAFT_FRAMES.encode(body))
 
 
 def to_generated(body: RaftBody) -> raft_pb2.RaftFrames:
-    name = raft_frames._FIELD_OF[type(body)]
+    name = raft_frames.RAFT_FRAMES.field_of[type(body)]
     frames = raft_pb2.RaftFrames()
     inner = getattr(frames.frames.add(), name)
     inner.SetInParent()
@@ -163,13 +163,13 @@ def test_bytes_equal_the_generated_classes(body: RaftBody) -> None:
     """Both ways; frames one after the other are one message."""
     theirs = to_generated(body)
     assert joined(body) == theirs.SerializeToString(deterministic=True)
-    twice = list(decode_frames(joined(body) * 2))
+    twice = list(RAFT_FRAMES.decode(joined(body) * 2))
     assert [to_generated(frame) for frame in twice] == [theirs, theirs]
 
 
 @given(core_messages)
 def test_every_message_comes_back(message: Message) -> None:
-    (body,) = decode_frames(joined(to_wire(message)))
+    (body,) = RAFT_FRAMES.decode(joined(to_wire(message)))
     assert from_wire(body, message.src, message.dst) == message
 
 
@@ -187,9 +187,9 @@ def test_batches_leave_uncopied_and_arrive_in_bytes_of_their_own() -> None:
     """A megabyte of log is the very object in the sender's log; at the receiver it does not pin the message."""
     records = [MetadataRecord(producer_ids=ProducerIdsRecord(next_producer_id=n)) for n in range(30_000)]
     entry = entry_of(encode_records(records, base_offset=0, leader_epoch=1, timestamp_ms=0))
-    pieces: list[Buffer] = encode_frame(to_wire(AppendRequest(B, A, 1, NO_OFFSET, 0, (entry,), 0, 0)))
+    pieces: list[Buffer] = RAFT_FRAMES.encode(to_wire(AppendRequest(B, A, 1, NO_OFFSET, 0, (entry,), 0, 0)))
     assert any(piece is entry.data for piece in pieces)
-    (body,) = decode_frames(b"".join(pieces))
+    (body,) = RAFT_FRAMES.decode(b"".join(pieces))
     message = from_wire(body, B, A)
     assert isinstance(message, AppendRequest)
     assert message.entries == (entry,)
@@ -242,7 +242,7 @@ def test_hostile_bytes_are_refused_or_do_no_harm(leads: bool, messages: list[byt
     with contextlib.suppress(IllegalStateError):
         for data in messages:
             with contextlib.suppress(InvalidRequestError):
-                for body in decode_frames(data):
+                for body in RAFT_FRAMES.decode(data):
                     message = from_wire(body, B, A)
                     if message is not None:
                         core.step(message)

@@ -8,13 +8,12 @@ import pytest
 
 from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.proto.errors import InvalidRequestError, NetworkError, RequestTimedOutError
+from kraftlog.proto.frames import size_of
 from kraftlog.proto.raft_frames import (
+    RAFT_FRAMES,
     RaftBody,
     RaftReadIndexRequest,
     RaftSnapshotRequest,
-    decode_frames,
-    encode_frame,
-    size_of,
 )
 from kraftlog.proto.seams import Payload
 from kraftlog.server.quorum.link import MAX_BATCH_BYTES, Link, first_frames
@@ -38,7 +37,7 @@ class FakeStream:
         await self.may_send.wait()
         if self.send_error is not None:
             raise self.send_error
-        self.sent.append(list(decode_frames(message if isinstance(message, bytes) else b"".join(message))))
+        self.sent.append(list(RAFT_FRAMES.decode(message if isinstance(message, bytes) else b"".join(message))))
 
     async def receive(self) -> bytes | None:
         message = await self.incoming.get()
@@ -53,7 +52,7 @@ class FakeStream:
         self.is_cancelled = True
 
     def arrive(self, *bodies: RaftBody) -> None:
-        self.incoming.put_nowait(b"".join(b"".join(encode_frame(body)) for body in bodies))
+        self.incoming.put_nowait(b"".join(b"".join(RAFT_FRAMES.encode(body)) for body in bodies))
 
 
 def virtually(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -102,7 +101,7 @@ def test_full_queue_drops_what_comes() -> None:
     async def body() -> None:
         stream = FakeStream()
         stream.may_send.clear()
-        size = size_of(encode_frame(large_frame(1_000)))
+        size = size_of(RAFT_FRAMES.encode(large_frame(1_000)))
         link = make_link(stream, max_queue_bytes=3 * size)
         running = asyncio.ensure_future(link.run(nothing))
         assert link.offer(large_frame(50_000))

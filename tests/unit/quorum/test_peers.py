@@ -21,6 +21,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.raft_frames import (
     EXCHANGE,
+    RAFT_FRAMES,
     RaftAppendRequest,
     RaftBody,
     RaftHello,
@@ -30,8 +31,6 @@ from kraftlog.proto.raft_frames import (
     RaftReadIndexResponse,
     RaftTimeoutNow,
     RaftVoteResponse,
-    decode_frames,
-    encode_frame,
 )
 from kraftlog.proto.seams import Handlers, Stream
 from kraftlog.server.quorum import Peers, PeersConfig
@@ -105,7 +104,7 @@ class Dialled:
         self._arrived: list[RaftBody] = []
 
     async def send(self, *bodies: RaftBody) -> None:
-        await self._stream.send(b"".join(b"".join(encode_frame(body)) for body in bodies))
+        await self._stream.send(b"".join(b"".join(RAFT_FRAMES.encode(body)) for body in bodies))
 
     async def send_bytes(self, data: bytes) -> None:
         await self._stream.send(data)
@@ -115,7 +114,7 @@ class Dialled:
             message = await self._stream.receive()
             if message is None:
                 return None
-            self._arrived += decode_frames(message)
+            self._arrived += RAFT_FRAMES.decode(message)
         return self._arrived.pop(0)
 
     async def next_of(self, kind: type[RaftBody]) -> RaftBody:
@@ -388,9 +387,9 @@ def test_messages_bear_the_sender_of_their_stream() -> None:
     [
         b"\xff\xff",
         b"\n\x02" * 5_000,
-        b"".join(encode_frame(HELLO)),
-        b"".join(encode_frame(RaftAppendRequest(term=1, records=b"x" * 100))),
-        b"".join(encode_frame(RaftAppendRequest(term=-1))),
+        b"".join(RAFT_FRAMES.encode(HELLO)),
+        b"".join(RAFT_FRAMES.encode(RaftAppendRequest(term=1, records=b"x" * 100))),
+        b"".join(RAFT_FRAMES.encode(RaftAppendRequest(term=-1))),
     ],
 )
 def test_hostile_peer_loses_its_stream_and_nothing_else_happens(data: bytes) -> None:
