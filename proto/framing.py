@@ -95,7 +95,7 @@ class Schema:
         names = [name for _, name, *_ in fields]
         # attrgetter of one name gives the value itself, of several a tuple
         self.values: Callable[[Any], tuple[Any, ...]] = (
-            attrgetter(*names) if len(names) > 1 else lambda message: (getattr(message, names[0]),)
+            attrgetter(*names) if len(names) > 1 else lambda message: tuple(getattr(message, name) for name in names)
         )
 
 
