@@ -262,6 +262,10 @@ class Log(SegmentedLog):
         """This node leads from now on: the epoch starts at the log's end (before it has a batch)."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
 
+    def forget_unwritten_epochs(self) -> None:
+        """This node leads no longer: epochs in which it wrote nothing are not the history of this log."""
+        self.epochs.truncate_to(self.log_end_offset)
+
     def _write(self, placement: Placement, now_ms: int) -> None:
         segment = self._segment_for(placement, now_ms)
         if not segment.size_bytes:

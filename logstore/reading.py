@@ -136,6 +136,10 @@ class ReadableLog:
         """(largest known epoch <= `epoch`, its exclusive end); (-1, -1) if it is newer than all known ones."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that wrote `offset`; -1 where it is not known: before the log's start, in an empty log."""
+        return self.epochs.epoch_for(offset)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """Exclusive end of what read_committed may see: the high watermark, or the first open transaction's start.
 

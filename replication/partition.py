@@ -5,15 +5,17 @@ Decisions only; the replica manager runs the flushes and wakes the waiters. Used
 Rules (DESIGN "Durability is stated, not implied", KIP-101, KIP-966):
 
 - With `flush.policy=ack` a replica counts with its *flushed* end, with `interval` with its log end. The high watermark
-  is the minimum over the in-sync replicas, this leader included, and never moves back within a leader epoch.
+  is the minimum over the in-sync replicas, this leader included (`in_sync`), and never moves back within a leader epoch.
+- A follower takes what its leader sends at its own log end, in the epoch in which it asked. Its high watermark is the
+  leader's, as far as it has the records. It truncates where its history parts from the leader's, never merely to the
+  high watermark (KIP-101, 279).
 - acks=1 is answered when the leader itself has the records (flushed with `ack`), acks=all when the high watermark has
   passed them, acks=0 never.
 - A failed fsync fails the partition for good: nothing written before it is ever acknowledged by a later, lucky one.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -34,6 +36,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.records import BatchHeader
 from kraftlog.proto.seams import Buffer
+from kraftlog.replication.in_sync import BrokerState, InSync, IsrProposal, ReplicaEnds
 
 HOT_BYTES = 256 << 20  # of one partition's newest records: taken to be in the page cache
 HOT_MARK_BYTES = 16 << 20  # distance of the marks that tell where they begin
@@ -98,6 +101,16 @@ class PartitionLog(Protocol):
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]: ...
 
+    def epoch_of(self, offset: int) -> int: ...
+
+    def forget_unwritten_epochs(self) -> None: ...
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo: ...
+
+    def truncate_to(self, offset: int) -> bool: ...
+
+    def truncate_fully_and_start_at(self, offset: int) -> None: ...
+
     def last_stable_offset(self, high_watermark: int) -> int: ...
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]: ...
@@ -105,19 +118,21 @@ class PartitionLog(Protocol):
     def flush(self) -> int: ...
 
 
-@dataclass(slots=True)
-class ReplicaEnds:
-    """How far a follower has come, as it reported last."""
-
-    log_end_offset: int
-    flushed_end_offset: int
-
-
 class Partition:
     """See the module's text. Roles: none -> leader or follower of an epoch -> ... -> failed (final)."""
 
-    def __init__(self, topic: str, partition: int, log: PartitionLog, *, node_id: int, high_watermark: int = 0) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        log: PartitionLog,
+        *,
+        node_id: int,
+        topic_id: bytes = bytes(16),
+        high_watermark: int = 0,
+    ) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self.partition = partition
         self.log = log
         self.node_id = node_id
@@ -128,9 +143,11 @@ class Partition:
         self.leader_epoch_start_offset = 0
         self.partition_epoch = 0
         self.replicas: tuple[int, ...] = ()
-        self.in_sync_replicas: frozenset[int] = frozenset()
+        self.is_recovering = False
+        """Elected uncleanly, and not said to be ready yet."""
         self.failure: StorageError | None = None
-        self._followers: dict[int, ReplicaEnds] = {}
+        self._in_sync: InSync | None = None
+        """While it leads."""
         self._hot_marks: deque[int] = deque([log.log_end_offset], maxlen=HOT_BYTES // HOT_MARK_BYTES)
         self._bytes_since_mark = 0
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -145,7 +162,14 @@ class Partition:
     # roles
 
     def become_leader(
-        self, *, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], in_sync_replicas: Sequence[int]
+        self,
+        *,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        in_sync_replicas: Sequence[int],
+        is_recovering: bool = False,
+        monotonic_ms: float = 0.0,
     ) -> bool:
         """Lead from `leader_epoch` on, or take new replicas within it; returns whether the epoch is a new one."""
         if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
@@ -154,16 +178,17 @@ class Partition:
         if is_new:
             self.leader_epoch_start_offset = self.log.log_end_offset
             self.log.assign_epoch(leader_epoch)
-            self._followers = {}
+        if is_new or self._in_sync is None:
+            self._in_sync = InSync(self.node_id, replicas, monotonic_ms)
+        else:
+            self._in_sync.set_replicas(replicas, monotonic_ms)
+        self._in_sync.commit(in_sync_replicas, partition_epoch)
         self.is_leader = True
         self.leader_id = self.node_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = tuple(replicas)
-        self.in_sync_replicas = frozenset(in_sync_replicas)
-        for replica in self.replicas:
-            if replica != self.node_id:
-                self._followers.setdefault(replica, ReplicaEnds(0, 0))
+        self.is_recovering = is_recovering
         self._maybe_advance_high_watermark()
         return is_new
 
@@ -171,19 +196,25 @@ class Partition:
         """Follow `leader_id` (-1: none yet); returns whether anything changed."""
         if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
-        changed = self.is_leader or leader_epoch > self.leader_epoch
+        changed = self.is_leader or leader_epoch > self.leader_epoch or leader_id != self.leader_id
         self.is_leader = False
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self._followers = {}
+        self._in_sync = None
+        self.log.forget_unwritten_epochs()  # what comes may be of an older epoch than the one in which it led
         return changed
 
     def retire(self) -> None:
         """The topic is deleted: acknowledge nothing any more."""
         self.is_leader = False
         self.leader_id = -1
-        self._followers = {}
+        self._in_sync = None
+
+    @property
+    def in_sync_replicas(self) -> frozenset[int]:
+        """The committed ISR; empty where this replica does not lead."""
+        return frozenset() if self._in_sync is None else self._in_sync.committed
 
     def fail(self, error: BaseException) -> StorageError:
         """The disk failed under the partition: refuse everything from here on; returns the error that is answered."""
@@ -220,24 +251,36 @@ class Partition:
     # writing
 
     def append(
-        self, records: Buffer, *, acks: int, now_ms: int, batches: list[tuple[int, BatchHeader]] | None = None
+        self,
+        records: Buffer,
+        *,
+        acks: int,
+        now_ms: int,
+        monotonic_ms: float = 0.0,
+        batches: list[tuple[int, BatchHeader]] | None = None,
     ) -> AppendInfo:
         """Append as leader. A failed write fails the partition; a full disk or bad records only raise."""
         self.check_leader()
         if acks == ACKS_ALL:
             self.check_min_in_sync_replicas()
+        end_before = self.log.log_end_offset
         try:
             info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms, batches=batches)
         except StorageError as error:
             if self.log.failure is None:
                 raise  # a full disk: nothing was written
             raise self.fail(error) from error
+        self._note_appended(info)
+        if self._in_sync is not None and self._in_sync.followers:
+            self._in_sync.on_append(end_before, flushed=self.flushes_before_ack, now_ms=monotonic_ms)
+        self._maybe_advance_high_watermark()
+        return info
+
+    def _note_appended(self, info: AppendInfo) -> None:
         self._bytes_since_mark += info.size_bytes
         if self._bytes_since_mark >= HOT_MARK_BYTES:
             self._bytes_since_mark = 0
             self._hot_marks.append(info.last_offset + 1)
-        self._maybe_advance_high_watermark()
-        return info
 
     def check_min_in_sync_replicas(self) -> None:
         """Raise `NotEnoughReplicasError` if an acks=all write could not be held by enough replicas."""
@@ -281,31 +324,107 @@ class Partition:
         """The log's flushed end may have moved; returns whether the high watermark did."""
         return self._maybe_advance_high_watermark()
 
-    def on_follower_ends(self, replica: int, leader_epoch: int, ends: ReplicaEnds) -> bool:
+    def on_follower_ends(
+        self, replica: int, leader_epoch: int, ends: ReplicaEnds, *, broker_epoch: int = -1, monotonic_ms: float = 0.0
+    ) -> bool:
         """A follower reported its ends; returns whether the high watermark moved. Reports of another epoch are void."""
-        if not self.is_leader or leader_epoch != self.leader_epoch or replica not in self._followers:
+        if self._in_sync is None or leader_epoch != self.leader_epoch:
             return False
-        self._followers[replica] = ends
+        self._in_sync.on_report(
+            replica,
+            ends,
+            broker_epoch,
+            leader_end=self.log.log_end_offset,
+            flushed=self.flushes_before_ack,
+            now_ms=monotonic_ms,
+        )
+        return self._maybe_advance_high_watermark()
+
+    def propose_isr(
+        self, *, max_lag_ms: float, monotonic_ms: float, brokers: Mapping[int, BrokerState]
+    ) -> IsrProposal | None:
+        """The change of the ISR that is due; it is under way until a newer partition epoch or `refuse_isr`."""
+        if self._in_sync is None or self.failure is not None:
+            return None
+        return self._in_sync.proposal(
+            partition_epoch=self.partition_epoch,
+            leader_end=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            epoch_start_offset=self.leader_epoch_start_offset,
+            flushed=self.flushes_before_ack,
+            is_recovering=self.is_recovering,
+            max_lag_ms=max_lag_ms,
+            now_ms=monotonic_ms,
+            brokers=brokers,
+        )
+
+    def refuse_isr(self, proposal: IsrProposal) -> bool:
+        """The controller will never do it; returns whether the high watermark moved."""
+        if self._in_sync is None or not self._in_sync.refuse(proposal):
+            return False
         return self._maybe_advance_high_watermark()
 
     def _own_end(self) -> int:
         return self.log.flushed_end_offset if self.flushes_before_ack else self.log.log_end_offset
 
     def _maybe_advance_high_watermark(self) -> bool:
-        if not self.is_leader or self.failure is not None:
+        in_sync = self._in_sync
+        if in_sync is None or self.failure is not None:
             return False
-        if len(self.in_sync_replicas) < self.effective_min_in_sync_replicas:
+        if len(in_sync.committed) < self.effective_min_in_sync_replicas:
             return False
-        flushed = self.flushes_before_ack
-        end = self._own_end()
-        for replica in self.in_sync_replicas:
-            if replica != self.node_id:
-                ends = self._followers[replica]
-                end = min(end, ends.flushed_end_offset if flushed else ends.log_end_offset)
+        end = in_sync.end(self._own_end(), flushed=self.flushes_before_ack)
         if end <= self.high_watermark:
             return False
         self.high_watermark = end
         return True
+
+    # following
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last record; -1: it is not known, as in an empty log."""
+        return self.log.epoch_of(self.log.log_end_offset - 1)
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int) -> AppendInfo:
+        """Append what the leader sent, as it is. Raises `CorruptRecordError` for what is damaged or not at the log's end; a
+        failed write fails the partition, a full disk only raises."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            info = self.log.append_as_follower(records, now_ms=now_ms)
+        except StorageError as error:
+            if self.log.failure is None:
+                raise
+            raise self.fail(error) from error
+        self._note_appended(info)
+        return info
+
+    def follow_high_watermark(self, high_watermark: int) -> bool:
+        """The leader's, as far as the records are here; returns whether it moved."""
+        end = min(high_watermark, self.log.log_end_offset)
+        if end <= self.high_watermark:
+            return False
+        self.high_watermark = end
+        return True
+
+    def truncation_for(self, epoch: int, end_offset: int) -> int:
+        """Where this log has to end, given the leader's last epoch that is not above this log's, and where it ends there
+        (KIP-320): what both have of that epoch stays, or of the one before it here, about which is asked next."""
+        own_epoch, own_end = self.log.end_offset_for_epoch(epoch)
+        if own_epoch < 0:
+            return min(end_offset, self.log.log_end_offset)
+        return min(own_end, end_offset) if own_epoch == epoch else min(own_end, self.log.log_end_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log, durably, and with it the high watermark. Blocks; nothing may be appended meanwhile."""
+        self.log.truncate_to(offset)
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+
+    def start_again_at(self, offset: int) -> None:
+        """Everything goes; the log is empty and starts at `offset`. Blocks, as `truncate_to`."""
+        self.log.truncate_fully_and_start_at(offset)
+        self.high_watermark = offset
 
     # deleting
 

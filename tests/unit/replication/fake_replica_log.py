@@ -52,6 +52,24 @@ class FakeLog:
     def assign_epoch(self, leader_epoch: int) -> None:
         self.epoch = leader_epoch
 
+    def epoch_of(self, offset: int) -> int:
+        return self.epoch if offset >= 0 else -1
+
+    def forget_unwritten_epochs(self) -> None:
+        return
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
+        return self.append_as_leader(records, leader_epoch=self.epoch, now_ms=0)
+
+    def truncate_to(self, offset: int) -> bool:
+        is_shorter = offset < self.log_end_offset
+        self.log_end_offset = min(offset, self.log_end_offset)
+        self.flushed_end_offset = min(self.flushed_end_offset, self.log_end_offset)
+        return is_shorter
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        self.log_start_offset = self.log_end_offset = self.flushed_end_offset = offset
+
     def last_stable_offset(self, high_watermark: int) -> int:
         unstable = self.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)

@@ -13,6 +13,7 @@ from kraftlog.proto.errors import (
     StorageError,
     UnknownLeaderEpochError,
 )
+from kraftlog.replication.in_sync import ReplicaEnds
 from kraftlog.replication.partition import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -21,7 +22,6 @@ from kraftlog.replication.partition import (
     HOT_MARK_BYTES,
     Durability,
     Partition,
-    ReplicaEnds,
     check_acks,
     wait_error,
 )
