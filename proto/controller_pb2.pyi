@@ -115,3 +115,51 @@ class AllocateProducerIdsResponse(_message.Message):
     first_id: int
     count: int
     def __init__(self, first_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class AlterPartitionRequest(_message.Message):
+    __slots__ = ("node_id", "broker_epoch", "changes")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    changes: _containers.RepeatedCompositeFieldContainer[InSyncChange]
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[InSyncChange, _Mapping]]] = ...) -> None: ...
+
+class InSyncChange(_message.Message):
+    __slots__ = ("topic_id", "partition", "leader_epoch", "partition_epoch", "in_sync_replicas")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync_replicas: _containers.RepeatedCompositeFieldContainer[InSyncReplica]
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., in_sync_replicas: _Optional[_Iterable[_Union[InSyncReplica, _Mapping]]] = ...) -> None: ...
+
+class InSyncReplica(_message.Message):
+    __slots__ = ("node_id", "broker_epoch")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    broker_epoch: int
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class AlterPartitionResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[InSyncAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[InSyncAnswer, _Mapping]]] = ...) -> None: ...
+
+class InSyncAnswer(_message.Message):
+    __slots__ = ("error_code", "error_message", "partition_epoch")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    partition_epoch: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., partition_epoch: _Optional[int] = ...) -> None: ...

@@ -56,6 +56,11 @@ class ControllerStub(object):
                 request_serializer=kraftlog_dot_proto_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
                 response_deserializer=kraftlog_dot_proto_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
                 _registered_method=True)
+        self.AlterPartition = channel.unary_unary(
+                '/kraftlog.v1.Controller/AlterPartition',
+                request_serializer=kraftlog_dot_proto_dot_controller__pb2.AlterPartitionRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_controller__pb2.AlterPartitionResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServicer(object):
@@ -87,6 +92,12 @@ class ControllerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterPartition(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +120,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=kraftlog_dot_proto_dot_controller__pb2.AllocateProducerIdsRequest.FromString,
                     response_serializer=kraftlog_dot_proto_dot_controller__pb2.AllocateProducerIdsResponse.SerializeToString,
+            ),
+            'AlterPartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartition,
+                    request_deserializer=kraftlog_dot_proto_dot_controller__pb2.AlterPartitionRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_controller__pb2.AlterPartitionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +237,33 @@ class Controller(object):
             '/kraftlog.v1.Controller/AllocateProducerIds',
             kraftlog_dot_proto_dot_controller__pb2.AllocateProducerIdsRequest.SerializeToString,
             kraftlog_dot_proto_dot_controller__pb2.AllocateProducerIdsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Controller/AlterPartition',
+            kraftlog_dot_proto_dot_controller__pb2.AlterPartitionRequest.SerializeToString,
+            kraftlog_dot_proto_dot_controller__pb2.AlterPartitionResponse.FromString,
             options,
             channel_credentials,
             insecure,

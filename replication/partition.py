@@ -358,6 +358,11 @@ class Partition:
             brokers=brokers,
         )
 
+    @property
+    def pending_isr(self) -> IsrProposal | None:
+        """The change of the ISR that is under way."""
+        return None if self._in_sync is None else self._in_sync.pending
+
     def refuse_isr(self, proposal: IsrProposal) -> bool:
         """The controller will never do it; returns whether the high watermark moved."""
         if self._in_sync is None or not self._in_sync.refuse(proposal):

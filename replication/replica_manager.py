@@ -14,14 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from kraftlog.kraft.image import RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
+from kraftlog.kraft.image import NO_LEADER, RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
-from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, StorageError, UnknownTopicOrPartitionError
+from kraftlog.proto.errors import (
+    KraftlogError,
+    NotLeaderOrFollowerError,
+    StorageError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
 from kraftlog.proto.names import display
 from kraftlog.proto.records import BatchHeader
+from kraftlog.proto.replica_frames import ReplicaRecords
 from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock, Random
 from kraftlog.replication.cleaner import DEFAULT_LIMITS, Cleaner, CleanerLimits
 from kraftlog.replication.delayed import DelayedProduce, PendingWrite
+from kraftlog.replication.fetchers import ReplicaFetchers
 from kraftlog.replication.flusher import Flusher, FlushQueue
 from kraftlog.replication.loop_timers import LoopTimers
 from kraftlog.replication.partition import Partition, TopicPartition
@@ -79,6 +87,11 @@ class ReplicaManager:
         self._flushers: dict[TopicPartition, Flusher] = {}
         self._flush_timers: dict[TopicPartition, TimerEntry] = {}
         self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
+        self._log_listeners: dict[TopicPartition, dict[Listener, None]] = {}
+        self._fetchers: ReplicaFetchers | None = None
+        self._starts_to_follow: dict[TopicPartition, int] = {}
+        """Where leaders' logs start by now, and those of this broker's replicas should."""
+        self._following_starts: asyncio.Task[None] | None = None
         self._updates: deque[tuple[MetadataDelta | None, MetadataImage]] = deque()
         """What to apply; no delta: `_postponed` is due."""
         self._postponed: set[TopicPartition] = set()
@@ -101,6 +114,10 @@ class ReplicaManager:
             on_flushed=self._on_flushed,
             on_failed=self.fail,
         )
+
+    def replicate_with(self, fetchers: ReplicaFetchers) -> None:
+        """Follow other brokers through these; before the first metadata."""
+        self._fetchers = fetchers
 
     # metadata
 
@@ -161,6 +178,8 @@ class ReplicaManager:
         for (resource, name), _ in delta.changed_configs.items():
             if resource == RESOURCE_TOPIC and name in image.topics:
                 self._reconfigure(image.topics[name], image)
+        if self._fetchers is not None:
+            self._fetchers.addresses_changed()
 
     async def _take_partitions(
         self, changes: Sequence[tuple[TopicImage, PartitionImage]], image: MetadataImage
@@ -171,8 +190,14 @@ class ReplicaManager:
             if self.node_id in partition.replicas and (topic.name, partition.partition) not in self._partitions
         ]
         await self._make_partitions(missing, image)
+        gone = [
+            (topic.name, partition.partition)
+            for topic, partition in changes
+            if self.node_id not in partition.replicas and (topic.name, partition.partition) in self._partitions
+        ]
+        await self._remove_partitions(gone)
         for topic, partition in changes:
-            self._take_role(topic, partition)
+            await self._take_role(topic, partition)
 
     async def _make_postponed(self, image: MetadataImage) -> None:
         """Try again to make what the full disk had no room for."""
@@ -243,6 +268,7 @@ class ReplicaManager:
             number,
             log,
             node_id=self.node_id,
+            topic_id=topic.topic_id,
             high_watermark=self._checkpointed.get((topic.name, number), 0),
         )
         self._partitions[partition.key] = partition
@@ -254,34 +280,54 @@ class ReplicaManager:
             on_full=lambda error: self._on_disk_full(partition, error),
         )
 
-    def _take_role(self, topic: TopicImage, image: PartitionImage) -> None:
+    async def _take_role(self, topic: TopicImage, image: PartitionImage) -> None:
         partition = self._partitions.get((topic.name, image.partition))
         if partition is None:
             return
+        fetchers = self._fetchers
         if image.leader_id == self.node_id:
+            if fetchers is not None:
+                fetchers.unfollow(partition.key)
+                await fetchers.wait_unchanging(partition.key)
             changed = partition.become_leader(
                 leader_epoch=image.leader_epoch,
                 partition_epoch=image.partition_epoch,
                 replicas=image.replicas,
                 in_sync_replicas=image.in_sync_replicas,
+                is_recovering=image.is_recovering,
+                monotonic_ms=self.clock.monotonic_ms(),
             )
             if partition.needs_flush:
                 self._flushers[partition.key].request()
+            self.progressed(partition.key)  # the high watermark may have moved with the in-sync replicas
         else:
             changed = partition.become_follower(
                 leader_id=image.leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
             )
+            if fetchers is not None and changed:
+                if image.leader_id == NO_LEADER:
+                    fetchers.unfollow(partition.key)
+                else:
+                    fetchers.follow(partition)
         if changed:
-            self._progressed(partition.key)
+            self.progressed(partition.key)
             self._on_leadership(partition)
 
     async def _remove_topic(self, topic: TopicImage) -> None:
         keys = [(topic.name, number) for number in topic.partitions if (topic.name, number) in self._partitions]
+        await self._remove_partitions(keys)
+
+    async def _remove_partitions(self, keys: Sequence[TopicPartition]) -> None:
+        """Their topic is deleted, or their replica here is one no longer."""
+        fetchers = self._fetchers
         for key in keys:
             partition = self._partitions.pop(key)
+            if fetchers is not None:
+                fetchers.unfollow(key)
+                await fetchers.wait_unchanging(key)
             partition.retire()
             self._cancel_flush_timer(key)
-            self._progressed(key)
+            self.progressed(key)
             self.produce_purgatory.complete_all(key)
             self.fetch_purgatory.complete_all(key)
             self._on_leadership(partition)
@@ -330,6 +376,13 @@ class ReplicaManager:
             f"broker {self.node_id}: topic {display(topic)} does not exist: create it first (kraftctl topic create)"
         )
 
+    def partition_by_id(self, topic_id: bytes, number: int) -> Partition:
+        """As `partition`. Raises `UnknownTopicIdError` for a topic that this broker does not know (yet)."""
+        name = self.image.topic_names.get(topic_id)
+        if name is None:
+            raise UnknownTopicIdError(f"broker {self.node_id} knows no topic with id {topic_id.hex()}: try again")
+        return self.partition(name, number)
+
     def leader(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
         """As `partition`, and it leads in the epoch that the caller knows."""
         found = self.partition(topic, partition)
@@ -354,7 +407,13 @@ class ReplicaManager:
         """Append at the leader and begin to make it durable. Not acknowledged yet: see `acknowledge`."""
         high_watermark = partition.high_watermark
         try:
-            info = partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), batches=batches)
+            info = partition.append(
+                records,
+                acks=acks,
+                now_ms=self.clock.wall_ms(),
+                monotonic_ms=self.clock.monotonic_ms(),
+                batches=batches,
+            )
         except StorageError:
             self.look_at_failure(partition)
             raise
@@ -363,8 +422,47 @@ class ReplicaManager:
         elif not partition.flushes_before_ack:
             self._schedule_flush(partition)
         if partition.high_watermark != high_watermark:
-            self._progressed(partition.key)
+            self.progressed(partition.key)
+        else:
+            self._notify(self._log_listeners, partition.key)
         return info
+
+    # following
+
+    def append_as_follower(self, partition: Partition, body: ReplicaRecords) -> None:
+        """Put what a leader sent into the log, and begin to make it durable. Raises what stands in the way."""
+        records = body.records
+        assert isinstance(records, memoryview | bytes), "decoded records are one buffer"
+        try:
+            partition.append_as_follower(records, now_ms=self.clock.wall_ms())
+        except StorageError:
+            self.look_at_failure(partition)
+            raise
+        if partition.needs_flush:
+            self._flushers[partition.key].request()
+        elif not partition.flushes_before_ack:
+            self._schedule_flush(partition)
+
+    def follow_progress(self, partition: Partition, high_watermark: int, log_start_offset: int) -> None:
+        """The leader's high watermark and log start."""
+        if partition.follow_high_watermark(high_watermark):
+            self.progressed(partition.key)
+        if log_start_offset > partition.log.log_start_offset:
+            self._starts_to_follow[partition.key] = min(log_start_offset, partition.high_watermark)
+            if self._following_starts is None:
+                self._following_starts = asyncio.get_running_loop().create_task(self._follow_starts())
+
+    async def _follow_starts(self) -> None:
+        try:
+            while self._starts_to_follow:
+                starts, self._starts_to_follow = self._starts_to_follow, {}
+                here = {self._partitions[key]: start for key, start in starts.items() if key in self._partitions}
+                await self.retention.advance_starts({p: s for p, s in here.items() if not p.is_leader}, of_leader=False)
+        except StorageError as error:
+            if not isinstance(error, DiskFullError):
+                self.fail(error)
+        finally:
+            self._following_starts = None
 
     def acknowledge(self, writes: Sequence[PendingWrite], *, timeout_ms: float, completed: Callable[[], None]) -> None:
         """Call `completed` once, when every write is acknowledged, failed or timed out; perhaps at once."""
@@ -394,8 +492,10 @@ class ReplicaManager:
 
     def _on_flushed(self, partition: Partition) -> None:
         self._cancel_flush_timer(partition.key)
-        if partition.on_flushed() or partition.flushes_before_ack:
-            self._progressed(partition.key)
+        if partition.on_flushed() or (partition.flushes_before_ack and partition.is_leader):
+            self.progressed(partition.key)
+        if self._fetchers is not None and not partition.is_leader:
+            self._fetchers.ends_changed(partition.key)
 
     def _schedule_flush(self, partition: Partition) -> None:
         """`flush.policy=interval`: flush after `flush.messages` records or `flush.ms`, whichever comes first.
@@ -440,7 +540,7 @@ class ReplicaManager:
         for partition in self._partitions.values():
             partition.fail(error)
         for key in list(self._partitions):
-            self._progressed(key)
+            self.progressed(key)
         self._on_storage_failure(self.failure)
 
     def look_at_failure(self, partition: Partition) -> None:
@@ -464,6 +564,17 @@ class ReplicaManager:
             if not listeners:
                 del self._listeners[key]
 
+    def watch_log(self, key: TopicPartition, listener: Listener) -> None:
+        """As `subscribe`, and also whenever the log has more records, which only replicas may read yet."""
+        self._log_listeners.setdefault(key, {})[listener] = None
+
+    def unwatch_log(self, key: TopicPartition, listener: Listener) -> None:
+        listeners = self._log_listeners.get(key)
+        if listeners is not None:
+            listeners.pop(listener, None)
+            if not listeners:
+                del self._log_listeners[key]
+
     def wait_for_data(self, operation: DelayedOperation, keys: Sequence[TopicPartition]) -> None:
         """Park a fetch until it can complete."""
         self.fetch_purgatory.try_complete_else_watch(operation, keys)
@@ -474,11 +585,16 @@ class ReplicaManager:
         subscriptions = sum(len(listeners) for listeners in self._listeners.values())
         return self.produce_purgatory.waiting + self.fetch_purgatory.waiting + subscriptions
 
-    def _progressed(self, key: TopicPartition) -> None:
+    def progressed(self, key: TopicPartition) -> None:
         """The high watermark, the flushed end, the role or the state of a partition changed."""
         self.produce_purgatory.check_and_complete(key)
         self.fetch_purgatory.check_and_complete(key)
-        for listener in tuple(self._listeners.get(key, ())):
+        self._notify(self._listeners, key)
+        self._notify(self._log_listeners, key)
+
+    @staticmethod
+    def _notify(listeners: Mapping[TopicPartition, Mapping[Listener, None]], key: TopicPartition) -> None:
+        for listener in tuple(listeners.get(key, ())):
             listener(key)
 
     # the end
@@ -489,6 +605,10 @@ class ReplicaManager:
         self._updates.clear()
         if self._applying is not None:
             await asyncio.wait((self._applying,))
+        if self._fetchers is not None:
+            await self._fetchers.close()
+        if self._following_starts is not None:
+            await asyncio.wait((self._following_starts,))
         await self.cleaner.stop()
         for flusher in list(self._flushers.values()):
             await flusher.close()

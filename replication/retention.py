@@ -68,8 +68,11 @@ class Retention:
                 break
         return deleted
 
-    async def advance_starts(self, starts: Mapping[Partition, int]) -> dict[Partition, int | KraftlogError]:
-        """Let logs start at those offsets, durably; where each starts then, or why not.
+    async def advance_starts(
+        self, starts: Mapping[Partition, int], *, of_leader: bool = True
+    ) -> dict[Partition, int | KraftlogError]:
+        """Let logs start at those offsets, durably; where each starts then, or why not. Replicas that follow take the
+        leader's start (not `of_leader`).
 
         The offsets have been checked (`Partition.deletion_end`). May be repeated. Raises `StorageError` if the new starts
         cannot be recorded: then no log has moved.
@@ -81,7 +84,8 @@ class Retention:
         results: dict[Partition, int | KraftlogError] = {}
         for partition, log in logs.items():
             try:
-                partition.check_leader()
+                if of_leader:
+                    partition.check_leader()
                 log.advance_log_start_offset(starts[partition])
                 results[partition] = log.log_start_offset
             except KraftlogError as error:  # truncated, deposed or deleted meanwhile

@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from kraftlog.kraft.controller import BrokerRegistration
+from kraftlog.kraft.controller import BrokerRegistration, IsrChange
 from kraftlog.kraft.image import BrokerEndpoint
 from kraftlog.logstore import LogDir
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.names import CONSUMER_OFFSETS_TOPIC
-from kraftlog.proto.seams import BlockingExecutor, Clock, Handlers, Random
+from kraftlog.proto.seams import BlockingExecutor, Clock, Connector, Handlers, Random
+from kraftlog.replication.fetchers import ReplicaFetchers
+from kraftlog.replication.isr_updates import IsrOutcome, IsrUpdates
+from kraftlog.replication.leader_streams import LeaderStreams
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.replication.retention import Retention
@@ -54,9 +57,10 @@ class Broker:
         high_watermarks: Mapping[TopicPartition, int],
         quorum: QuorumNode,
         controller: ControllerClient,
+        connector: Connector,
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`high_watermarks`: as `replication-offset-checkpoint` had them. `on_failed`: the broker cannot go on."""
+        """`connector`: to other brokers. `high_watermarks`: as `replication-offset-checkpoint` had them. `on_failed`: the broker cannot go on."""
         self._config = config
         self._clock = clock
         self._executor = executor
@@ -96,6 +100,35 @@ class Broker:
             partition_count=self._offsets_partition_count,
             partition_exists=lambda name, number: self.replicas.image.partition(name, number) is not None,
         )
+        self._fetchers = ReplicaFetchers(
+            node_id=config.node_id,
+            cluster_id=log_dir.cluster_id,
+            connector=connector,
+            clock=clock,
+            random=random,
+            executor=executor,
+            address_of=self._address_of,
+            append=self.replicas.append_as_follower,
+            progress=self.replicas.follow_progress,
+            on_storage_failure=self.replicas.fail,
+        )
+        self.replicas.replicate_with(self._fetchers)
+        self._isr_updates = IsrUpdates(
+            clock=clock,
+            alter=self._alter_isr,
+            image=lambda: self.replicas.image,
+            partitions=self.replicas.partitions,
+            progressed=self.replicas.progressed,
+            max_lag_ms=config.replica_lag_time_max_ms,
+        )
+        self._leader_streams = LeaderStreams(
+            self.replicas,
+            clock,
+            executor,
+            cluster_id=log_dir.cluster_id,
+            broker_epoch=lambda: self._broker_epoch,
+            on_ends=self._isr_updates.look,
+        )
         self._services = self._make_services()
         self._has_loaded = False
 
@@ -126,11 +159,13 @@ class Broker:
             self._clock,
             registration,
             metadata_offset=lambda: replicas.image.offset,
+            on_registered=self._fetchers.begin,
             heartbeat_interval_ms=self._config.broker_heartbeat_interval_ms,
             duplicate_patience_ms=2 * self._config.broker_session_timeout_ms,
         )
         await self._membership.start()
         await replicas.wait_applied()
+        self._isr_updates.start()
         self._tasks = self._make_tasks()
         self._lifecycle.begin_serving()
 
@@ -149,6 +184,8 @@ class Broker:
         """End everything; the logs may be closed then."""
         if self._membership is not None:
             await self._membership.stop()
+        self._leader_streams.close()
+        await self._isr_updates.stop()
         await self.replicas.cleaner.stop()  # it ends between two steps; nothing else may be in the middle of a file
         for task in self._tasks:
             task.cancel()
@@ -192,6 +229,7 @@ class Broker:
             log_dirs=LogDirsHandler(self._log_dir, replicas, self._executor),
             coordinators=FindCoordinatorHandler(replicas, self._offsets_topic_creator(admin)),
             groups=self._groups,
+            replicate=self._leader_streams.replicate,
         )
 
     def _offsets_topic_creator(self, admin: AdminHandler) -> Callable[[], Awaitable[None]]:
@@ -231,9 +269,20 @@ class Broker:
             loop.create_task(self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._log_dir.checkpoint)),
         ]
 
+    @property
+    def _broker_epoch(self) -> int:
+        return -1 if self._membership is None else self._membership.broker_epoch
+
+    def _address_of(self, node_id: int) -> str | None:
+        """Where the listener of another broker is that is for brokers."""
+        broker = self.replicas.image.brokers.get(node_id)
+        return None if broker is None else f"{broker.host}:{broker.port}"
+
     async def _allocate_producer_ids(self) -> tuple[int, int]:
-        assert self._membership is not None, "serving begins after it started"
-        return await self._controller.allocate_producer_ids(self._config.node_id, self._membership.broker_epoch)
+        return await self._controller.allocate_producer_ids(self._config.node_id, self._broker_epoch)
+
+    async def _alter_isr(self, changes: Sequence[IsrChange]) -> list[IsrOutcome]:
+        return await self._controller.alter_partition(self._config.node_id, self._broker_epoch, changes)
 
     # while it runs
 

@@ -51,16 +51,18 @@ class BrokerMembership:
         registration: BrokerRegistration,
         *,
         metadata_offset: Callable[[], int],
+        on_registered: Callable[[int], None],
         heartbeat_interval_ms: int,
         duplicate_patience_ms: int,
     ) -> None:
-        """`metadata_offset`: the newest that the broker has applied. `duplicate_patience_ms`: how long to wait for the end
+        """`metadata_offset`: the newest that the broker has applied. `on_registered` is told each new broker epoch. `duplicate_patience_ms`: how long to wait for the end
         of another process that is registered with this id."""
         self._controller = controller
         self._clock = clock
         self._registration = registration
         self._node_id = registration.node_id
         self._metadata_offset = metadata_offset
+        self._on_registered = on_registered
         self._interval_ms = heartbeat_interval_ms
         self._patience_ms = duplicate_patience_ms
         self._task: asyncio.Task[None] | None = None
@@ -116,6 +118,7 @@ class BrokerMembership:
 
     async def _register(self) -> None:
         self.broker_epoch = await self._controller.register_broker(self._registration)
+        self._on_registered(self.broker_epoch)
 
     async def _heartbeat(self, *, want_shut_down: bool = False) -> HeartbeatReply:
         return await self._controller.heartbeat(

@@ -37,8 +37,6 @@ ELECTION_TICKS = 10
 """Ticks of the Raft core in `controller.quorum.election.timeout.ms`."""
 STOP_GRACE_MS = 1_000.0
 """For streams and calls that end by themselves when the node does."""
-MAX_REPLICATION_FACTOR = 1
-"""Brokers do not copy partitions to each other yet: more replicas would promise what nobody keeps."""
 
 
 class Node:
@@ -218,8 +216,7 @@ class Node:
                 ),
                 controller=ControllerConfig(
                     num_partitions=config.num_partitions,
-                    default_replication_factor=MAX_REPLICATION_FACTOR if factor < 0 else factor,
-                    max_replication_factor=MAX_REPLICATION_FACTOR,
+                    default_replication_factor=None if factor < 0 else factor,
                     broker_session_timeout_ms=config.broker_session_timeout_ms,
                     min_insync_replicas=defaults.min_insync_replicas,
                     unclean_leader_election_enable=defaults.unclean_leader_election_enable,
@@ -252,6 +249,7 @@ class Node:
             high_watermarks=await self._executor.run(log_dir.high_watermarks),
             quorum=quorum,
             controller=controller,
+            connector=self._listening.network(self._listening.plan.inter_broker.name),
             on_failed=self._fail,
         )
 

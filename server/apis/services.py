@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kraftlog.proto import admin_pb2, broker_pb2, group_pb2, hotpath
+from kraftlog.proto.replica_frames import REPLICATE
 from kraftlog.proto.seams import CallContext, Handlers, Payload, Stream, StreamHandler, UnaryHandler
 from kraftlog.server.apis.admin import AdminHandler
 from kraftlog.server.apis.delete_records import DeleteRecordsHandler
@@ -39,6 +40,8 @@ class Services:
     log_dirs: LogDirsHandler
     coordinators: FindCoordinatorHandler
     groups: GroupCoordinator
+    replicate: StreamHandler
+    """Of `Replica.Replicate`: for other brokers, also while this one starts and stops."""
 
     def handlers(self) -> Handlers:
         """By full method name. Requests wait until the node serves and are refused once it stops."""
@@ -52,7 +55,10 @@ class Services:
                 **{name: self._admitted(handler) for name, handler in unary.items()},
                 HEALTH_CHECK: self._health,
             },
-            streams={name: self._admitted_stream(handler) for name, handler in streams.items()},
+            streams={
+                **{name: self._admitted_stream(handler) for name, handler in streams.items()},
+                REPLICATE: self.replicate,
+            },
         )
 
     def _broker(self) -> dict[str, UnaryHandler]:

@@ -6,12 +6,12 @@ any change of the leader. Pauses between attempts grow while nothing changes, an
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from kraftlog.kraft.controller import BrokerRegistration, HeartbeatReply
+from kraftlog.kraft.controller import BrokerRegistration, HeartbeatReply, IsrChange
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import MetadataImage
 from kraftlog.proto import controller_pb2
@@ -21,10 +21,18 @@ from kraftlog.proto.errors import (
     NetworkError,
     NotControllerError,
     RequestTimedOutError,
+    error_for,
 )
 from kraftlog.proto.seams import Channel, Clock, Connector, Random
+from kraftlog.replication.isr_updates import IsrOutcome
 from kraftlog.server.controller.operations import Operation
-from kraftlog.server.controller.service import ALLOCATE_PRODUCER_IDS, BROKER_HEARTBEAT, FORWARD, REGISTER_BROKER
+from kraftlog.server.controller.service import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    BROKER_HEARTBEAT,
+    FORWARD,
+    REGISTER_BROKER,
+)
 from kraftlog.server.quorum import QuorumNode
 
 Request = TypeVar("Request", bound=Message)
@@ -224,6 +232,49 @@ class ControllerClient:
             lambda: self._quorum.controller.allocate_producer_ids(node_id, broker_epoch, count, request_id=request_id),
             there,
         )
+
+    async def alter_partition(self, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrOutcome]:
+        """Ask once for the in-sync replicas of partitions that `node_id` leads; one outcome for each change.
+
+        Raises a `KraftlogError` where nobody answered: then each change may have been made, or may be made yet.
+        """
+        request = controller_pb2.AlterPartitionRequest(
+            node_id=node_id,
+            broker_epoch=broker_epoch,
+            changes=[
+                controller_pb2.InSyncChange(
+                    topic_id=change.topic_id,
+                    partition=change.partition,
+                    leader_epoch=change.leader_epoch,
+                    partition_epoch=change.partition_epoch,
+                    in_sync_replicas=[
+                        controller_pb2.InSyncReplica(node_id=replica, broker_epoch=epoch)
+                        for replica, epoch in change.in_sync_replicas
+                    ],
+                )
+                for change in changes
+            ],
+        )
+
+        async def here() -> list[IsrOutcome]:
+            answers = await self._quorum.controller.alter_partition(node_id, broker_epoch, changes)
+            return [
+                IsrOutcome(-1 if answer.partition is None else answer.partition.partition_epoch, answer.error)
+                for answer in answers
+            ]
+
+        async def there(channel: Channel, timeout_ms: float) -> list[IsrOutcome]:
+            data = await channel.unary(ALTER_PARTITION, request.SerializeToString(), timeout_ms=timeout_ms)
+            answers = controller_pb2.AlterPartitionResponse.FromString(data).answers
+            return [
+                IsrOutcome(
+                    answer.partition_epoch,
+                    error_for(answer.error_code, answer.error_message) if answer.error_code else None,
+                )
+                for answer in answers
+            ]
+
+        return await self._attempt(here, there, self._clock.monotonic_ms() + self._request_timeout_ms)
 
     # --- attempts -------------------------------------------------------------------------------------------------
 

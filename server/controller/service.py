@@ -1,9 +1,9 @@
 """The service `Controller`, for the listeners of controllers: what brokers ask of the leader of the metadata quorum."""
 
-from kraftlog.kraft.controller import BrokerRegistration
+from kraftlog.kraft.controller import BrokerRegistration, IsrAnswer, IsrChange
 from kraftlog.kraft.image import BrokerEndpoint
 from kraftlog.proto import controller_pb2
-from kraftlog.proto.errors import InvalidRequestError, NotControllerError
+from kraftlog.proto.errors import InvalidRequestError, NotControllerError, code_of
 from kraftlog.proto.seams import CallContext, Handlers
 from kraftlog.server.apis.protobuf import parse, protobuf_handler
 from kraftlog.server.controller.operations import OPERATIONS
@@ -14,6 +14,7 @@ FORWARD = SERVICE + "Forward"
 REGISTER_BROKER = SERVICE + "RegisterBroker"
 BROKER_HEARTBEAT = SERVICE + "BrokerHeartbeat"
 ALLOCATE_PRODUCER_IDS = SERVICE + "AllocateProducerIds"
+ALTER_PARTITION = SERVICE + "AlterPartition"
 
 MAX_ENTRIES = 1_000  # log directories, listeners or features of one broker
 
@@ -32,6 +33,7 @@ class ControllerService:
                 REGISTER_BROKER: protobuf_handler(controller_pb2.RegisterBrokerRequest, self._register_broker),
                 BROKER_HEARTBEAT: protobuf_handler(controller_pb2.BrokerHeartbeatRequest, self._heartbeat),
                 ALLOCATE_PRODUCER_IDS: protobuf_handler(controller_pb2.AllocateProducerIdsRequest, self._allocate),
+                ALTER_PARTITION: protobuf_handler(controller_pb2.AlterPartitionRequest, self._alter_partition),
             }
         )
 
@@ -103,6 +105,26 @@ class ControllerService:
         )
         return controller_pb2.AllocateProducerIdsResponse(first_id=first_id, count=count)
 
+    async def _alter_partition(
+        self, request: controller_pb2.AlterPartitionRequest, context: CallContext
+    ) -> controller_pb2.AlterPartitionResponse:
+        self._check_leads()
+        answers = await self._quorum.controller.alter_partition(
+            request.node_id,
+            request.broker_epoch,
+            [
+                IsrChange(
+                    topic_id=change.topic_id,
+                    partition=change.partition,
+                    leader_epoch=change.leader_epoch,
+                    partition_epoch=change.partition_epoch,
+                    in_sync_replicas=tuple((each.node_id, each.broker_epoch) for each in change.in_sync_replicas),
+                )
+                for change in request.changes
+            ],
+        )
+        return controller_pb2.AlterPartitionResponse(answers=map(_in_sync_answer, answers))
+
     def _check_leads(self) -> None:
         if not self._quorum.is_leader:
             leader = self._quorum.leader_id
@@ -111,3 +133,12 @@ class ControllerService:
                 if leader is None or leader == self._quorum.node_id
                 else f"node {leader} leads the metadata quorum"
             )
+
+
+def _in_sync_answer(answer: IsrAnswer) -> controller_pb2.InSyncAnswer:
+    if answer.error is not None:
+        return controller_pb2.InSyncAnswer(
+            error_code=int(code_of(answer.error)), error_message=answer.error.message, partition_epoch=-1
+        )
+    assert answer.partition is not None, "without an error there is a partition"
+    return controller_pb2.InSyncAnswer(partition_epoch=answer.partition.partition_epoch)

@@ -1,0 +1,271 @@
+"""What a leader broker sends to one follower broker: the state of one replica stream, at the leader's end.
+
+Rules:
+
+- A `Follow` is checked once: leader epoch, membership, and by the epoch of its last record that its history is the
+  leader's up to there (KIP-101, 320). From then on the records follow each other, so nothing has to be checked again; when
+  the leader's epoch ends, so does every `follow_id` of it.
+- Records go out only within the credit that the follower granted. Credit may be overdrawn by one batch, because a batch is
+  never cut. Partitions take turns.
+- The high watermark and the log's start travel with records, and by themselves when there are none to send.
+- Reports count for the leader epoch in which the `follow_id` was begun, and never go back.
+
+Pure: partitions are looked up through a callable, time comes in as `now_ms`. Used from one event loop.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kraftlog.proto.errors import (
+    InvalidRequestError,
+    KraftlogError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    StorageError,
+    code_of,
+)
+from kraftlog.proto.replica_frames import (
+    ReplicaBody,
+    ReplicaCredit,
+    ReplicaDivergence,
+    ReplicaFollow,
+    ReplicaProgress,
+    ReplicaRecords,
+    ReplicaRefusal,
+    ReplicaReport,
+    ReplicaUnfollow,
+)
+from kraftlog.replication.in_sync import ReplicaEnds
+from kraftlog.replication.partition import Partition, TopicPartition
+
+MAX_FOLLOWS = 100_000  # of one stream
+MAX_CREDIT_BYTES = 1 << 40  # more is a mistake, and sums stay small
+MAX_READ_BYTES = 1 << 20  # of one partition before the next has its turn
+
+
+@dataclass(slots=True)
+class _Follow:
+    follow_id: int
+    partition: Partition
+    leader_epoch: int
+    next_offset: int
+    told_high_watermark: int = -1
+    told_start_offset: int = -1
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether its next records may have to come from the disk."""
+        return self.partition.log.log_end_offset > self.next_offset and self.next_offset < self.partition.hot_offset
+
+
+PartitionOf = Callable[[bytes, int], Partition]
+"""(topic id, number) -> the replica. Raises a `KraftlogError`."""
+
+
+class FollowerFeed:
+    """See the module's text. `receive` and `data_available` take input; `poll` says what to send."""
+
+    def __init__(
+        self,
+        follower_id: int,
+        broker_epoch: int,
+        *,
+        partition_of: PartitionOf,
+        on_ends: Callable[[Partition, bool], None],
+        on_unreadable: Callable[[Partition], None],
+    ) -> None:
+        """`on_ends`: a follower's ends have changed; true: the high watermark has moved. `on_unreadable`: the disk did not
+        give back what is in the log."""
+        self.follower_id = follower_id
+        self.broker_epoch = broker_epoch
+        self._partition_of = partition_of
+        self._on_ends = on_ends
+        self._on_unreadable = on_unreadable
+        self._follows: dict[int, _Follow] = {}
+        self._by_key: dict[TopicPartition, _Follow] = {}
+        self._last_id = 0
+        self._ready: OrderedDict[int, None] = OrderedDict()  # the line of partitions to look at
+        self._answers: list[ReplicaBody] = []
+        self.credit_bytes = 0
+
+    @property
+    def keys(self) -> frozenset[TopicPartition]:
+        """The partitions that are followed."""
+        return frozenset(self._by_key)
+
+    def receive(self, body: ReplicaBody, now_ms: float) -> None:
+        """Take one frame. Raises `InvalidRequestError`, which ends the stream."""
+        match body:
+            case ReplicaReport():
+                self._report(body, now_ms)
+            case ReplicaCredit():
+                self.credit_bytes = min(self.credit_bytes + body.bytes, MAX_CREDIT_BYTES)
+            case ReplicaFollow():
+                self._begin(body, now_ms)
+            case ReplicaUnfollow():
+                self._drop(body.follow_id)
+            case _:
+                raise InvalidRequestError(f"a follower sent {type(body).__name__}, which is a leader's to send")
+
+    def data_available(self, key: TopicPartition) -> bool:
+        """Something changed on a partition: look at it in the next poll; returns whether it is followed."""
+        follow = self._by_key.get(key)
+        if follow is None:
+            return False
+        self._ready[follow.follow_id] = None
+        return True
+
+    def cold_partitions(self) -> list[tuple[Partition, int]]:
+        """(partition, offset) of what the next poll may have to read from the disk: to be read before, off the loop."""
+        if self.credit_bytes <= 0:
+            return []
+        return [
+            (follow.partition, follow.next_offset)
+            for follow in (self._follows[follow_id] for follow_id in self._ready)
+            if follow.is_cold
+        ]
+
+    def poll(self, max_bytes: int) -> list[ReplicaBody]:
+        """The next frames, with records of about `max_bytes` in all; empty: there is nothing to say now."""
+        frames, self._answers = self._answers, []
+        starved: list[int] = []
+        size_bytes = 0
+        while self._ready and size_bytes < max_bytes:
+            follow_id, _ = self._ready.popitem(last=False)
+            follow = self._follows[follow_id]
+            try:
+                self._check_leads(follow)
+                if follow.next_offset < follow.partition.log.log_end_offset and self.credit_bytes <= 0:
+                    starved.append(follow_id)  # what it lacks comes when there is credit; where the leader is, now
+                    frames += self._progress(follow)
+                    continue
+                size_bytes += self._read(follow, frames)
+            except KraftlogError as error:
+                if isinstance(error, StorageError):
+                    self._on_unreadable(follow.partition)
+                self._drop(follow_id)
+                frames.append(_refusal(follow_id, error, follow.partition))
+        for follow_id in starved:
+            self._ready[follow_id] = None
+        return frames
+
+    @property
+    def is_waiting_for_credit(self) -> bool:
+        """Whether all that is ready needs credit that there is not."""
+        return self.credit_bytes <= 0 and not self._answers
+
+    # --- following
+
+    def _begin(self, body: ReplicaFollow, now_ms: float) -> None:
+        if body.follow_id <= self._last_id:
+            raise InvalidRequestError(f"follow_id {body.follow_id} is not above the last one, {self._last_id}")
+        self._last_id = body.follow_id
+        try:
+            partition = self._partition_of(bytes(body.topic_id), body.partition)
+        except KraftlogError as error:
+            self._answers.append(_refusal(body.follow_id, error, None))
+            return
+        former = self._by_key.get(partition.key)
+        if former is not None:
+            self._drop(former.follow_id)
+        elif len(self._follows) >= MAX_FOLLOWS:
+            raise InvalidRequestError(f"a replica stream follows at most {MAX_FOLLOWS} partitions")
+        try:
+            self._check_follow(partition, body)
+        except KraftlogError as error:
+            self._answers.append(_refusal(body.follow_id, error, partition))
+            return
+        diverging = partition.diverging_epoch(body.last_epoch, body.log_end_offset)
+        if diverging is not None:
+            self._answers.append(ReplicaDivergence(body.follow_id, *diverging))
+            return
+        follow = _Follow(body.follow_id, partition, partition.leader_epoch, body.log_end_offset)
+        self._follows[body.follow_id] = self._by_key[partition.key] = follow
+        self._ready[body.follow_id] = None
+        self._take_ends(follow, ReplicaEnds(body.log_end_offset, body.flushed_end_offset), now_ms)
+
+    def _check_follow(self, partition: Partition, body: ReplicaFollow) -> None:
+        partition.check_leader(body.leader_epoch)
+        if self.follower_id not in partition.replicas:
+            raise NotLeaderOrFollowerError(
+                f"broker {partition.node_id}: broker {self.follower_id} has no replica of {partition}, as far as is known"
+            )
+        log = partition.log
+        if not 0 <= body.flushed_end_offset <= body.log_end_offset:
+            raise InvalidRequestError(
+                f"{partition}: flushed end {body.flushed_end_offset} of a log that ends at {body.log_end_offset}"
+            )
+        is_beyond = body.log_end_offset > log.log_end_offset and body.last_epoch < 0
+        if body.log_end_offset < log.log_start_offset or is_beyond:
+            raise OffsetOutOfRangeError(
+                f"broker {partition.node_id}, {partition}: offset {body.log_end_offset} is outside of "
+                f"[{log.log_start_offset}, {log.log_end_offset}]"
+            )
+
+    def _check_leads(self, follow: _Follow) -> None:
+        partition = follow.partition
+        partition.check_leader(follow.leader_epoch)
+        if self.follower_id not in partition.replicas:
+            raise NotLeaderOrFollowerError(f"broker {self.follower_id} has no replica of {partition} any more")
+
+    def _drop(self, follow_id: int) -> None:
+        follow = self._follows.pop(follow_id, None)
+        self._ready.pop(follow_id, None)
+        if follow is not None and self._by_key.get(follow.partition.key) is follow:
+            del self._by_key[follow.partition.key]
+
+    def _report(self, body: ReplicaReport, now_ms: float) -> None:
+        follow = self._follows.get(body.follow_id)
+        if follow is None:
+            return
+        if not 0 <= body.flushed_end_offset <= body.log_end_offset <= follow.next_offset:
+            raise InvalidRequestError(
+                f"{follow.partition}: broker {self.follower_id} reports the ends {body.log_end_offset} and "
+                f"{body.flushed_end_offset}, but was sent records up to {follow.next_offset}"
+            )
+        self._take_ends(follow, ReplicaEnds(body.log_end_offset, body.flushed_end_offset), now_ms)
+
+    def _take_ends(self, follow: _Follow, ends: ReplicaEnds, now_ms: float) -> None:
+        has_moved = follow.partition.on_follower_ends(
+            self.follower_id, follow.leader_epoch, ends, broker_epoch=self.broker_epoch, monotonic_ms=now_ms
+        )
+        self._on_ends(follow.partition, has_moved)
+
+    # --- sending
+
+    def _read(self, follow: _Follow, frames: list[ReplicaBody]) -> int:
+        """Add what comes next of one partition; how many bytes of records."""
+        log = follow.partition.log
+        end = log.log_end_offset
+        if follow.next_offset >= end:
+            frames += self._progress(follow)
+            return 0
+        found = log.read(follow.next_offset, MAX_READ_BYTES, end_offset=end)
+        follow.next_offset = found.next_offset
+        if not found.records:
+            frames += self._progress(follow)
+            return 0
+        size_bytes = len(found.records)
+        self.credit_bytes -= size_bytes
+        follow.told_high_watermark = follow.partition.high_watermark
+        follow.told_start_offset = log.log_start_offset
+        frames.append(
+            ReplicaRecords(follow.follow_id, found.records, follow.told_high_watermark, follow.told_start_offset)
+        )
+        if follow.next_offset < end:
+            self._ready[follow.follow_id] = None
+        return size_bytes
+
+    def _progress(self, follow: _Follow) -> list[ReplicaBody]:
+        """Where the leader is, if the follower does not know it yet."""
+        high_watermark, start_offset = follow.partition.high_watermark, follow.partition.log.log_start_offset
+        if (high_watermark, start_offset) == (follow.told_high_watermark, follow.told_start_offset):
+            return []
+        follow.told_high_watermark, follow.told_start_offset = high_watermark, start_offset
+        return [ReplicaProgress(follow.follow_id, high_watermark, start_offset)]
+
+
+def _refusal(follow_id: int, error: KraftlogError, partition: Partition | None) -> ReplicaRefusal:
+    start_offset = 0 if partition is None else partition.log.log_start_offset
+    return ReplicaRefusal(follow_id, int(code_of(error)), error.message, start_offset)

@@ -1,0 +1,298 @@
+"""What a follower broker does with one leader broker: the state of one replica stream, at the follower's end.
+
+    follow ──► Follow sent ──► records appended, ends reported ──► ...
+                   │  Divergence: cut the log, then follow again
+                   │  OFFSET_OUT_OF_RANGE: begin again where the leader's log starts, then follow again
+                   └─ any other refusal: follow again after a pause, or when the metadata have changed
+
+Records are appended as they come, undecoded, at the log's own end: a gap or a damaged batch ends the `follow_id`, and the
+partition is asked for again. The credit for records is given back when they are in the log, so that no more than a window
+of them is ever on the way.
+
+What takes the disk (cutting a log) is handed out as a job; nothing is appended to that partition meanwhile.
+
+Pure: time comes in as `now_ms`. Used from one event loop.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kraftlog.logstore import DiskFullError
+from kraftlog.proto.errors import ErrorCode, InvalidRequestError, KraftlogError, StorageError
+from kraftlog.proto.replica_frames import (
+    ReplicaBody,
+    ReplicaCredit,
+    ReplicaDivergence,
+    ReplicaFollow,
+    ReplicaProgress,
+    ReplicaRecords,
+    ReplicaRefusal,
+    ReplicaReport,
+    ReplicaUnfollow,
+)
+from kraftlog.replication.partition import Partition, TopicPartition
+
+logger = logging.getLogger("kraftlog.replication")
+
+WINDOW_BYTES = 8 << 20  # of records that one leader may have on the way
+CREDIT_STEP_BYTES = WINDOW_BYTES // 8  # granted together: a frame for each batch would cost more than it gives
+RETRY_MS = 100.0
+RETRY_MAX_MS = 1_000.0
+_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+@dataclass(slots=True)
+class _Following:
+    follow_id: int
+    partition: Partition
+    leader_epoch: int
+    told_ends: tuple[int, int]
+    """(log end, flushed end) as the leader knows them."""
+
+
+Job = Callable[[], None]
+"""Work that blocks, for one partition."""
+
+
+@dataclass(slots=True)
+class Truncation:
+    """A log that has to be cut before it can go on."""
+
+    partition: Partition
+    leader_epoch: int
+    run: Job
+
+
+class LeaderFollowing:
+    """See the module's text. `follow`, `unfollow`, `receive` and `ends_changed` take input; `poll` says what to send,
+    `truncations` what to do, `next_deadline_ms` when to call `poll` again at the latest."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        *,
+        append: Callable[[Partition, ReplicaRecords], None],
+        progress: Callable[[Partition, int, int], None],
+    ) -> None:
+        """`append` puts records into the log and begins to make them durable; it raises what stands in the way.
+        `progress(partition, high watermark, log start)`: where the leader is."""
+        self.leader_id = leader_id
+        self._append = append
+        self._progress = progress
+        self._partitions: dict[TopicPartition, Partition] = {}
+        """All that are to be followed."""
+        self._following: dict[int, _Following] = {}
+        self._by_key: dict[TopicPartition, _Following] = {}
+        self._to_follow: dict[TopicPartition, None] = {}
+        self._to_unfollow: list[int] = []
+        self._changed: dict[TopicPartition, None] = {}
+        """Partitions whose ends the leader may not know."""
+        self._retries: list[tuple[float, TopicPartition]] = []
+        self._failures: dict[TopicPartition, int] = {}
+        """Refusals in a row."""
+        self._truncating: set[TopicPartition] = set()
+        self._last_id = 0
+        self._credit_to_grant = 0
+        self.truncations: list[Truncation] = []
+        """To be taken out and done; `truncated` then."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to follow."""
+        return not self._partitions
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    # --- what is wanted
+
+    def follow(self, partition: Partition) -> None:
+        """Follow a partition from its log's end, or again in a new leader epoch."""
+        self._partitions[partition.key] = partition
+        self._failures.pop(partition.key, None)
+        self._ask_again(partition.key)
+
+    def unfollow(self, key: TopicPartition) -> None:
+        """Its leader is another one now, or it is gone."""
+        self._partitions.pop(key, None)
+        self._to_follow.pop(key, None)
+        self._failures.pop(key, None)
+        following = self._by_key.pop(key, None)
+        if following is not None:
+            del self._following[following.follow_id]
+            self._to_unfollow.append(following.follow_id)
+
+    def connected(self) -> None:
+        """A new stream: nothing has been said on it."""
+        self._following.clear()
+        self._by_key.clear()
+        self._to_unfollow.clear()
+        self._changed.clear()
+        self._retries.clear()
+        self._failures.clear()
+        self._to_follow = dict.fromkeys(self._partitions)
+        self._last_id = 0
+        self._credit_to_grant = WINDOW_BYTES
+
+    def ends_changed(self, key: TopicPartition) -> bool:
+        """A log was flushed or appended to; returns whether the leader has to be told."""
+        if key not in self._by_key:
+            return False
+        self._changed[key] = None
+        return True
+
+    def truncated(self, truncation: Truncation) -> None:
+        """The log is cut, or could not be cut for now."""
+        self._truncating.discard(truncation.partition.key)
+        if truncation.partition.key in self._partitions:
+            self._to_follow[truncation.partition.key] = None
+
+    # --- what comes
+
+    def receive(self, body: ReplicaBody, now_ms: float) -> None:
+        """Take one frame. Raises `InvalidRequestError`, which ends the stream."""
+        match body:
+            case ReplicaRecords():
+                self._credit_to_grant += len(body.records)
+                self._on_records(body, now_ms)
+            case ReplicaProgress():
+                following = self._following.get(body.follow_id)
+                if following is not None:
+                    self._progress(following.partition, body.high_watermark, body.log_start_offset)
+            case ReplicaDivergence():
+                following = self._end(body.follow_id)
+                if following is not None:
+                    self._on_divergence(following, body)
+            case ReplicaRefusal():
+                following = self._end(body.follow_id)
+                if following is not None:
+                    self._on_refusal(following, body, now_ms)
+            case _:
+                raise InvalidRequestError(f"a leader sent {type(body).__name__}, which is a follower's to send")
+
+    def _on_records(self, body: ReplicaRecords, now_ms: float) -> None:
+        following = self._following.get(body.follow_id)
+        if following is None:
+            return
+        partition = following.partition
+        try:
+            self._append(partition, body)
+        except KraftlogError as error:
+            if not isinstance(error, StorageError) or isinstance(error, DiskFullError):
+                logger.warning("%s: what broker %d sent is not appended: %s", partition, self.leader_id, error)
+            self._end(body.follow_id)
+            self._to_unfollow.append(body.follow_id)
+            if partition.failure is None:
+                self._retry(partition.key, now_ms)
+            return
+        self._failures.pop(partition.key, None)
+        self._changed[partition.key] = None
+        self._progress(partition, body.high_watermark, body.log_start_offset)
+
+    def _on_divergence(self, following: _Following, body: ReplicaDivergence) -> None:
+        partition = following.partition
+        end = max(partition.truncation_for(body.epoch, body.end_offset), 0)
+        logger.info(
+            "%s: the history parts from broker %d's in epoch %d at offset %d: cutting the log from %d to %d%s",
+            partition,
+            self.leader_id,
+            body.epoch,
+            body.end_offset,
+            partition.log.log_end_offset,
+            end,
+            ""
+            if end >= partition.high_watermark
+            else f", below the high watermark {partition.high_watermark}: the leader was elected uncleanly",
+        )
+        self._truncate(following, lambda: partition.truncate_to(end))
+
+    def _on_refusal(self, following: _Following, body: ReplicaRefusal, now_ms: float) -> None:
+        partition = following.partition
+        if body.error_code == _OUT_OF_RANGE:
+            start = body.log_start_offset
+            logger.warning(
+                "%s: broker %d has no offset %d any more, its log starts at %d: beginning again there",
+                partition,
+                self.leader_id,
+                partition.log.log_end_offset,
+                start,
+            )
+            self._truncate(following, lambda: partition.start_again_at(start))
+            return
+        logger.info("%s: broker %d refuses: %s", partition, self.leader_id, body.error_message)
+        self._retry(partition.key, now_ms)
+
+    def _truncate(self, following: _Following, run: Job) -> None:
+        self._truncating.add(following.partition.key)
+        self.truncations.append(Truncation(following.partition, following.leader_epoch, run))
+
+    def _end(self, follow_id: int) -> _Following | None:
+        following = self._following.pop(follow_id, None)
+        if following is not None:
+            del self._by_key[following.partition.key]
+        return following
+
+    def _ask_again(self, key: TopicPartition) -> None:
+        following = self._by_key.pop(key, None)
+        if following is not None:
+            del self._following[following.follow_id]
+            self._to_unfollow.append(following.follow_id)
+        self._to_follow[key] = None
+
+    def _retry(self, key: TopicPartition, now_ms: float) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause_ms = min(RETRY_MS * 2 ** min(failures - 1, 10), RETRY_MAX_MS)
+        heapq.heappush(self._retries, (now_ms + pause_ms, key))
+
+    # --- what goes
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When `poll` has something to say even if nothing happens."""
+        return self._retries[0][0] if self._retries else None
+
+    def poll(self, now_ms: float) -> list[ReplicaBody]:
+        """The next frames; empty: there is nothing to say now."""
+        while self._retries and self._retries[0][0] <= now_ms:
+            _, key = heapq.heappop(self._retries)
+            if key in self._partitions and key not in self._by_key:
+                self._to_follow[key] = None
+        frames: list[ReplicaBody] = [ReplicaUnfollow(follow_id) for follow_id in self._to_unfollow]
+        self._to_unfollow = []
+        for key in [key for key in self._to_follow if key not in self._truncating]:
+            del self._to_follow[key]
+            frames.append(self._begin(self._partitions[key]))
+        for key in self._changed:
+            following = self._by_key.get(key)
+            if following is not None and (ends := _ends(following.partition)) != following.told_ends:
+                following.told_ends = ends
+                frames.append(ReplicaReport(following.follow_id, *ends))
+        self._changed = {}
+        if self._credit_to_grant >= CREDIT_STEP_BYTES:
+            frames.append(ReplicaCredit(self._credit_to_grant))
+            self._credit_to_grant = 0
+        return frames
+
+    def _begin(self, partition: Partition) -> ReplicaFollow:
+        self._last_id += 1
+        ends = _ends(partition)
+        following = _Following(self._last_id, partition, partition.leader_epoch, ends)
+        self._following[self._last_id] = self._by_key[partition.key] = following
+        return ReplicaFollow(
+            follow_id=self._last_id,
+            topic_id=partition.topic_id,
+            partition=partition.partition,
+            leader_epoch=partition.leader_epoch,
+            log_end_offset=ends[0],
+            last_epoch=partition.last_epoch,
+            flushed_end_offset=ends[1],
+            log_start_offset=partition.log.log_start_offset,
+        )
+
+
+def _ends(partition: Partition) -> tuple[int, int]:
+    log = partition.log
+    return log.log_end_offset, min(log.flushed_end_offset, log.log_end_offset)

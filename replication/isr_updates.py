@@ -1,0 +1,175 @@
+"""How changes of in-sync replicas reach the controller: found at the leaders, sent together, one request at a time.
+
+What a request without an answer has done is not known. Its proposals stay under way (`InSync.pending`: both ISRs hold) and
+are sent again; the partition epoch makes sure that none is done twice. A refusal ends a proposal only if no earlier attempt
+can still be on its way: else that one might be done later, behind this leader's back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kraftlog.kraft.controller import IsrChange
+from kraftlog.kraft.image import MetadataImage
+from kraftlog.proto.errors import (
+    FencedLeaderEpochError,
+    InvalidUpdateVersionError,
+    KraftlogError,
+    NotControllerError,
+)
+from kraftlog.proto.seams import Clock
+from kraftlog.replication.in_sync import IsrProposal
+from kraftlog.replication.partition import Partition, TopicPartition
+
+logger = logging.getLogger("kraftlog.replication")
+
+MAX_CHANGES_PER_REQUEST = 1_000
+RETRY_MS = 200.0
+SETTLE_MS = 10_000.0
+"""After an attempt without an answer: for so long it may still take effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrOutcome:
+    """What the controller answered to one change."""
+
+    partition_epoch: int
+    error: KraftlogError | None = None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    partition: Partition
+    proposal: IsrProposal
+    leader_epoch: int
+    last_unanswered_ms: float | None = None
+
+    @property
+    def is_void(self) -> bool:
+        """Whether newer metadata have decided it."""
+        return self.partition.pending_isr is not self.proposal or self.partition.leader_epoch != self.leader_epoch
+
+    @property
+    def change(self) -> IsrChange:
+        return IsrChange(
+            topic_id=self.partition.topic_id,
+            partition=self.partition.partition,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.proposal.partition_epoch,
+            in_sync_replicas=self.proposal.in_sync_replicas,
+        )
+
+
+Alter = Callable[[Sequence[IsrChange]], Awaitable[list[IsrOutcome]]]
+
+
+class IsrUpdates:
+    """Used from one event loop; `start` once, `stop` at the end."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        alter: Alter,
+        image: Callable[[], MetadataImage],
+        partitions: Mapping[TopicPartition, Partition],
+        progressed: Callable[[TopicPartition], None],
+        max_lag_ms: float,
+    ) -> None:
+        """`alter` asks the controller once. `progressed`: the high watermark of a partition has moved."""
+        self._clock = clock
+        self._alter = alter
+        self._image = image
+        self._partitions = partitions
+        self._progressed = progressed
+        self._max_lag_ms = max_lag_ms
+        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._send_all(), name="alter-partition"),
+            loop.create_task(self._look_for_ever(), name="isr-lag"),
+        ]
+
+    async def stop(self) -> None:
+        """May be repeated."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def look(self, partition: Partition) -> None:
+        """Something was heard of a follower of this partition: ask for the change that is due, if one is."""
+        proposal = partition.propose_isr(
+            max_lag_ms=self._max_lag_ms, monotonic_ms=self._clock.monotonic_ms(), brokers=self._image().brokers
+        )
+        if proposal is not None:
+            self._waiting[partition.key] = _Waiting(partition, proposal, partition.leader_epoch)
+            self._wake.set()
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._max_lag_ms / 2000)
+            for partition in list(self._partitions.values()):
+                if partition.is_leader and len(partition.replicas) > 1:
+                    self.look(partition)
+
+    async def _send_all(self) -> None:
+        while True:
+            self._forget_void()
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            batch = list(self._waiting.values())[:MAX_CHANGES_PER_REQUEST]
+            if not await self._send(batch):
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _forget_void(self) -> None:
+        for key in [key for key, waiting in self._waiting.items() if waiting.is_void]:
+            del self._waiting[key]
+
+    async def _send(self, batch: list[_Waiting]) -> bool:
+        """Ask once; whether all of it is decided, as far as the controller can."""
+        try:
+            outcomes = await self._alter([waiting.change for waiting in batch])
+        except KraftlogError as error:
+            logger.debug("the controller did not answer for %d partitions: %s", len(batch), error)
+            for waiting in batch:
+                waiting.last_unanswered_ms = self._clock.monotonic_ms()
+            return False
+        decided = [self._settle(waiting, outcome) for waiting, outcome in zip(batch, outcomes, strict=True)]
+        return all(decided)
+
+    def _settle(self, waiting: _Waiting, outcome: IsrOutcome) -> bool:
+        """Take an answer; whether nothing more is to be sent of it."""
+        error = outcome.error
+        if error is None:
+            if outcome.partition_epoch > waiting.proposal.partition_epoch:
+                self._done(waiting)  # the metadata will say so, and only they end it
+                return True
+            return self._refuse(waiting)  # nothing had to change
+        if isinstance(error, InvalidUpdateVersionError | FencedLeaderEpochError):
+            self._done(waiting)  # something newer has been decided: it comes with the metadata
+            return True
+        if isinstance(error, NotControllerError) or error.retriable:
+            return False
+        logger.info("%s: the controller refuses an ISR: %s", waiting.partition, error)
+        return self._refuse(waiting)
+
+    def _refuse(self, waiting: _Waiting) -> bool:
+        unanswered_ms = waiting.last_unanswered_ms
+        if unanswered_ms is not None and self._clock.monotonic_ms() < unanswered_ms + SETTLE_MS:
+            return False
+        self._done(waiting)
+        if waiting.partition.refuse_isr(waiting.proposal):
+            self._progressed(waiting.partition.key)
+        return True
+
+    def _done(self, waiting: _Waiting) -> None:
+        if self._waiting.get(waiting.partition.key) is waiting:
+            del self._waiting[waiting.partition.key]
