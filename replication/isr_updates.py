@@ -39,7 +39,9 @@ class IsrOutcome:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class PendingChange:
+    """A proposal that the controller has not decided, as far as is known."""
+
     partition: Partition
     proposal: IsrProposal
     leader_epoch: int
@@ -64,6 +66,62 @@ class _Waiting:
 Alter = Callable[[Sequence[IsrChange]], Awaitable[list[IsrOutcome]]]
 
 
+class PendingChanges:
+    """The proposals that are under way, and what answers make of them. Pure; used from one event loop."""
+
+    def __init__(self, progressed: Callable[[TopicPartition], None]) -> None:
+        """`progressed`: the high watermark of a partition has moved, because a proposal is off."""
+        self._progressed = progressed
+        self._waiting: dict[TopicPartition, PendingChange] = {}
+
+    def add(self, partition: Partition, proposal: IsrProposal) -> None:
+        self._waiting[partition.key] = PendingChange(partition, proposal, partition.leader_epoch)
+
+    def batch(self) -> list[PendingChange]:
+        """What to ask the controller for, all over again."""
+        for key in [key for key, waiting in self._waiting.items() if waiting.is_void]:
+            del self._waiting[key]
+        return list(self._waiting.values())[:MAX_CHANGES_PER_REQUEST]
+
+    def unanswered(self, batch: Sequence[PendingChange], now_ms: float) -> None:
+        """Each of them may have been done, or may be yet."""
+        for waiting in batch:
+            waiting.last_unanswered_ms = now_ms
+
+    def settle(self, batch: Sequence[PendingChange], outcomes: Sequence[IsrOutcome], now_ms: float) -> bool:
+        """Take the answers; whether nothing of the batch has to be asked again."""
+        decided = [self._settle(waiting, outcome, now_ms) for waiting, outcome in zip(batch, outcomes, strict=True)]
+        return all(decided)
+
+    def _settle(self, waiting: PendingChange, outcome: IsrOutcome, now_ms: float) -> bool:
+        error = outcome.error
+        if error is None:
+            if outcome.partition_epoch > waiting.proposal.partition_epoch:
+                self._done(waiting)  # the metadata will say so, and only they end it
+                return True
+            return self._refuse(waiting, now_ms)  # nothing had to change
+        if isinstance(error, InvalidUpdateVersionError | FencedLeaderEpochError):
+            self._done(waiting)  # something newer has been decided: it comes with the metadata
+            return True
+        if isinstance(error, NotControllerError) or error.retriable:
+            return False
+        logger.info("%s: the controller refuses an ISR: %s", waiting.partition, error)
+        return self._refuse(waiting, now_ms)
+
+    def _refuse(self, waiting: PendingChange, now_ms: float) -> bool:
+        unanswered_ms = waiting.last_unanswered_ms
+        if unanswered_ms is not None and now_ms < unanswered_ms + SETTLE_MS:
+            return False
+        self._done(waiting)
+        if waiting.partition.refuse_isr(waiting.proposal):
+            self._progressed(waiting.partition.key)
+        return True
+
+    def _done(self, waiting: PendingChange) -> None:
+        if self._waiting.get(waiting.partition.key) is waiting:
+            del self._waiting[waiting.partition.key]
+
+
 class IsrUpdates:
     """Used from one event loop; `start` once, `stop` at the end."""
 
@@ -82,9 +140,8 @@ class IsrUpdates:
         self._alter = alter
         self._image = image
         self._partitions = partitions
-        self._progressed = progressed
         self._max_lag_ms = max_lag_ms
-        self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._changes = PendingChanges(progressed)
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -108,68 +165,30 @@ class IsrUpdates:
             max_lag_ms=self._max_lag_ms, monotonic_ms=self._clock.monotonic_ms(), brokers=self._image().brokers
         )
         if proposal is not None:
-            self._waiting[partition.key] = _Waiting(partition, proposal, partition.leader_epoch)
+            self._changes.add(partition, proposal)
             self._wake.set()
 
     async def _look_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._max_lag_ms / 2000)
             for partition in list(self._partitions.values()):
-                if partition.is_leader and len(partition.replicas) > 1:
+                if partition.is_leader and (len(partition.replicas) > 1 or partition.is_recovering):
                     self.look(partition)
 
     async def _send_all(self) -> None:
         while True:
-            self._forget_void()
-            if not self._waiting:
-                self._wake.clear()
+            self._wake.clear()
+            batch = self._changes.batch()
+            if not batch:
                 await self._wake.wait()
-                continue
-            batch = list(self._waiting.values())[:MAX_CHANGES_PER_REQUEST]
-            if not await self._send(batch):
+            elif not await self._send(batch):
                 await asyncio.sleep(RETRY_MS / 1000)
 
-    def _forget_void(self) -> None:
-        for key in [key for key, waiting in self._waiting.items() if waiting.is_void]:
-            del self._waiting[key]
-
-    async def _send(self, batch: list[_Waiting]) -> bool:
-        """Ask once; whether all of it is decided, as far as the controller can."""
+    async def _send(self, batch: list[PendingChange]) -> bool:
         try:
             outcomes = await self._alter([waiting.change for waiting in batch])
         except KraftlogError as error:
             logger.debug("the controller did not answer for %d partitions: %s", len(batch), error)
-            for waiting in batch:
-                waiting.last_unanswered_ms = self._clock.monotonic_ms()
+            self._changes.unanswered(batch, self._clock.monotonic_ms())
             return False
-        decided = [self._settle(waiting, outcome) for waiting, outcome in zip(batch, outcomes, strict=True)]
-        return all(decided)
-
-    def _settle(self, waiting: _Waiting, outcome: IsrOutcome) -> bool:
-        """Take an answer; whether nothing more is to be sent of it."""
-        error = outcome.error
-        if error is None:
-            if outcome.partition_epoch > waiting.proposal.partition_epoch:
-                self._done(waiting)  # the metadata will say so, and only they end it
-                return True
-            return self._refuse(waiting)  # nothing had to change
-        if isinstance(error, InvalidUpdateVersionError | FencedLeaderEpochError):
-            self._done(waiting)  # something newer has been decided: it comes with the metadata
-            return True
-        if isinstance(error, NotControllerError) or error.retriable:
-            return False
-        logger.info("%s: the controller refuses an ISR: %s", waiting.partition, error)
-        return self._refuse(waiting)
-
-    def _refuse(self, waiting: _Waiting) -> bool:
-        unanswered_ms = waiting.last_unanswered_ms
-        if unanswered_ms is not None and self._clock.monotonic_ms() < unanswered_ms + SETTLE_MS:
-            return False
-        self._done(waiting)
-        if waiting.partition.refuse_isr(waiting.proposal):
-            self._progressed(waiting.partition.key)
-        return True
-
-    def _done(self, waiting: _Waiting) -> None:
-        if self._waiting.get(waiting.partition.key) is waiting:
-            del self._waiting[waiting.partition.key]
+        return self._changes.settle(batch, outcomes, self._clock.monotonic_ms())

@@ -1,0 +1,260 @@
+"""Random runs of the world of one partition."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kraftlog.proto.replica_frames import REPLICA_FRAMES, ReplicaBody
+from tests.sim.replicas.world import Node, Stream, Violation, World
+
+STEPS = 1_000
+HEAL_ROUNDS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Which faults there are."""
+
+    name: str
+    power_loss: float = 0.0
+    kill: float = 0.0
+    stop: float = 0.0
+    cut: float = 0.0
+    lost_disk: float = 0.0
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+MODES = (
+    Mode("calm"),
+    Mode("cuts", cut=0.01),
+    Mode("kills", kill=0.004, stop=0.002, cut=0.004),
+    Mode("power", power_loss=0.004, cut=0.004),
+    Mode("all", power_loss=0.003, kill=0.003, stop=0.002, cut=0.006),
+    Mode("disks", power_loss=0.003, lost_disk=0.003, cut=0.003),
+    Mode("alone", power_loss=0.003, kill=0.003, cut=0.004, configs=(("min.insync.replicas", "1"),)),
+    Mode("memory", kill=0.004, stop=0.002, cut=0.006, configs=(("flush.policy", "interval"),)),
+)
+
+
+class Run:
+    """One seed in one mode."""
+
+    def __init__(self, seed: int, mode: Mode) -> None:
+        self.random = random.Random(f"{mode.name}-{seed}")
+        self.mode = mode
+        self.world = World(seed, configs=dict(mode.configs))
+        self.cut: set[int] = set()
+        """Nodes that the controller does not hear, and that do not hear it."""
+
+    def run(self, steps: int = STEPS) -> None:
+        world = self.world
+        for step in range(steps):
+            self._step()
+            world.check()
+            if step % 20 == 0:
+                world.check_contents()
+        self._heal()
+
+    # --- steps
+
+    def _step(self) -> None:
+        self._fault()
+        world = self.world
+        actions: list[tuple[int, Callable[[], None]]] = [
+            (8, self._produce),
+            (4, self._metadata),
+            (8, self._flush),
+            (4, self._connect),
+            (40, self._pump),
+            (4, self._truncate),
+            (4, self._propose),
+            (4, self._answer),
+            (6, self._time),
+            (5, self._start),
+        ]
+        weights = [weight for weight, _ in actions]
+        self.random.choices(actions, weights)[0][1]()
+        world.acknowledge()
+
+    def _up(self) -> list[Node]:
+        return [node for node in self.world.nodes.values() if node.is_up]
+
+    def _leaders(self) -> list[Node]:
+        return [node for node in self._up() if node.partition.is_leader]
+
+    def _produce(self) -> None:
+        if leaders := self._leaders():
+            self.world.produce(self.random.choice(leaders))
+
+    def _metadata(self) -> None:
+        if nodes := [node for node in self._up() if node.node_id not in self.cut]:
+            self.random.choice(nodes).apply_next()
+
+    def _flush(self) -> None:
+        if nodes := self._up():
+            flush(self.random.choice(nodes))
+
+    def _connect(self) -> None:
+        nodes = self._up()
+        if len(nodes) < 2:
+            return
+        follower, leader = self.random.sample(nodes, 2)
+        if (follower.node_id, leader.node_id) not in self.world.streams:
+            self.world.connect(follower, leader)
+
+    def _pump(self) -> None:
+        if streams := list(self.world.streams.values()):
+            pump(self.random.choice(streams), self.world, self.random.randrange(4))
+
+    def _truncate(self) -> None:
+        if nodes := self._up():
+            self.random.choice(nodes).run_truncations()
+
+    def _propose(self) -> None:
+        if leaders := [node for node in self._leaders() if node.node_id not in self.cut]:
+            self.world.propose(self.random.choice(leaders))
+
+    def _answer(self) -> None:
+        if nodes := self._up():
+            self.world.take_answer(self.random.choice(nodes))
+
+    def _time(self) -> None:
+        world = self.world
+        world.now_ms += self.random.choice([10, 100, 500, 1_000])
+        for node in self._up():
+            if node.node_id not in self.cut:
+                self._heartbeat(node)
+        world.poll_controller()
+
+    def _heartbeat(self, node: Node) -> None:
+        self.world.heartbeat(node)
+        self.world.poll_controller()
+
+    def _start(self) -> None:
+        if down := [node for node in self.world.nodes.values() if not node.is_up]:
+            self.world.start(self.random.choice(down))
+
+    # --- faults
+
+    def _fault(self) -> None:
+        world, mode = self.world, self.mode
+        up = self._up()
+        if (streams := list(world.streams)) and self.random.random() < 0.01:
+            key = self.random.choice(streams)
+            del world.streams[key]
+            world.note(f"stream {key} breaks")
+        if self.random.random() < mode.cut:
+            node_id = self.random.choice(list(world.nodes))
+            (self.cut.discard if node_id in self.cut else self.cut.add)(node_id)
+            world.note(f"cut off from the controller: {sorted(self.cut)}")
+        if not up:
+            return
+        node = self.random.choice(up)
+        if self.random.random() < mode.power_loss:
+            self._end(node, "loses power", lambda: node.crash(self.random, loses_unsynced=True))
+        elif self.random.random() < mode.kill:
+            self._end(node, "is killed", lambda: node.crash(self.random, loses_unsynced=False))
+        elif self.random.random() < mode.stop:
+            self._end(node, "stops", node.stop_in_order)
+        elif self.random.random() < mode.lost_disk and self._may_lose_disk(node):
+
+            def lose() -> None:
+                node.crash(self.random, loses_unsynced=True)
+                node.disk_id = bytes([node.node_id, node.lives % 256]) * 8
+                node.make_disk()
+
+            self._end(node, "loses its disk", lose)
+
+    def _may_lose_disk(self, node: Node) -> bool:
+        """One disk at a time, and not while others are needed to have everything: nobody promises more."""
+        state = self.world.state
+        return len(state.in_sync_replicas) == len(self.world.nodes) and len(self._up()) == len(self.world.nodes)
+
+    def _end(self, node: Node, how: str, end: Callable[[], None]) -> None:
+        self.world.note(f"node {node.node_id} {how}")
+        self.world.drop_streams(node)
+        end()
+
+    # --- the end
+
+    def _heal(self) -> None:
+        world = self.world
+        self.cut.clear()
+        world.note("heal")
+        for round_number in range(HEAL_ROUNDS):
+            for node in world.nodes.values():
+                if not node.is_up:
+                    world.start(node)
+            world.now_ms += 200
+            for node in self._up():
+                self._heartbeat(node)
+            if round_number == HEAL_ROUNDS // 2 and world.state.leader_id < 0:
+                self._check_may_be_offline()
+                world.elect_uncleanly()
+            for node in self._up():
+                while node.apply_next():
+                    pass
+                node.run_truncations()
+                flush(node)
+                if node.partition.is_leader:
+                    world.propose(node)
+                world.take_answer(node)
+                for other in self._up():
+                    if other is not node and (node.node_id, other.node_id) not in world.streams:
+                        world.connect(node, other)
+            for stream in list(world.streams.values()):
+                for direction in (1, 2, 0, 3) * 3:
+                    pump(stream, world, direction)
+            world.check()
+            if round_number > 20 and self._is_healed():
+                break
+        else:
+            raise Violation(f"not healed: {world.state}, ends {[n.log.log_end_offset for n in world.nodes.values()]}")
+        world.check_contents()
+        logs = [node.records() for node in world.nodes.values()]
+        if any(records != logs[0] for records in logs):
+            raise Violation("the logs differ")
+        if not world.unclean:
+            for offset, value in world.acknowledged.items():
+                if logs[0].get(offset, (0, b""))[1] != value:
+                    raise Violation(f"{value!r} at {offset} was acknowledged, and is lost: {logs[0].get(offset)}")
+
+    def _check_may_be_offline(self) -> None:
+        """Only where nobody is known to have everything."""
+        if self.mode.configs == () and self.mode.lost_disk == 0:
+            raise Violation(f"no leader, though every disk is there: {self.world.state}")
+
+    def _is_healed(self) -> bool:
+        world = self.world
+        if len(self._up()) < len(world.nodes):
+            return False
+        ends = {node.log.log_end_offset for node in world.nodes.values()}
+        marks = {node.partition.high_watermark for node in world.nodes.values()}
+        return len(world.state.in_sync_replicas) == len(world.nodes) and len(ends) == 1 and marks == ends
+
+
+def flush(node: Node) -> None:
+    node.log.flush()
+    node.partition.on_flushed()
+    for following in node.followings.values():
+        following.ends_changed(node.partition.key)
+
+
+def pump(stream: Stream, world: World, direction: int) -> None:
+    """Move one thing on a stream. What an end refuses is a violation: both are ours."""
+    match direction:
+        case 0:
+            stream.feed.data_available(stream.leader.partition.key)
+            stream.to_follower.extend(as_sent(stream.feed.poll(1 << 20)))
+        case 1:
+            stream.to_leader.extend(as_sent(stream.following.poll(world.now_ms)))
+        case 2:
+            if stream.to_leader:
+                stream.feed.receive(stream.to_leader.popleft(), world.now_ms)
+        case _:
+            if stream.to_follower:
+                stream.following.receive(stream.to_follower.popleft(), world.now_ms)
+
+
+def as_sent(frames: list[ReplicaBody]) -> list[ReplicaBody]:
+    return [each for body in frames for each in REPLICA_FRAMES.decode(b"".join(REPLICA_FRAMES.encode(body)))]

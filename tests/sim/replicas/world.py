@@ -1,0 +1,445 @@
+"""One partition on some brokers: the real cores of log, partition and replica stream, and the real controller, with every
+message, disk, clock and crash in the hands of one random number generator. No event loop: a step is a call.
+
+What it holds against the cores after every step:
+
+- *acknowledged stays*: what a leader acknowledged (acks=all) is at its offset in the log of every replica that the controller
+  would let lead without calling it unclean, as soon as that replica leads, and on what survives of the disks of the ISR;
+- *one history*: two logs that have the same epoch at an offset have the same record there;
+- *the high watermark* of a leader epoch never goes back, and below it all replicas of the ISR agree.
+
+In the end everything heals, and all replicas must become equal and hold all that was acknowledged.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig
+from kraftlog.kraft.image import MetadataImage, PartitionImage
+from kraftlog.logstore import Log, LogConfig
+from kraftlog.proto.admin_pb2 import ElectionTopic, ElectLeadersRequest, NewTopic
+from kraftlog.proto.errors import DuplicateBrokerRegistrationError, KraftlogError
+from kraftlog.proto.records import BatchBuilder, iter_headers
+from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
+from kraftlog.replication.feed import FollowerFeed
+from kraftlog.replication.following import LeaderFollowing
+from kraftlog.replication.isr_updates import IsrOutcome, PendingChange, PendingChanges
+from kraftlog.replication.partition import ACKS_ALL, Partition
+from kraftlog.testing.filesystem import SimFileSystem
+from tests.unit.kraft.controllers import Harness
+
+TOPIC = "t"
+DIRECTORY = "/data/t-0"
+LAG_MS = 10_000.0
+SESSION_MS = 3_000
+BATCH_HEADER_BYTES = 61
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """From one follower to one leader; both queues are in order, and break together."""
+
+    follower: "Node"
+    leader: "Node"
+    following: LeaderFollowing
+    feed: FollowerFeed
+    to_leader: deque[ReplicaBody] = field(default_factory=deque)
+    to_follower: deque[ReplicaBody] = field(default_factory=deque)
+
+
+class Node:
+    """A broker: a disk, and while it is up a log, a partition and its view of the metadata."""
+
+    def __init__(self, node_id: int, world: "World") -> None:
+        self.node_id = node_id
+        self.world = world
+        self.disk_id = bytes([node_id, 0]) * 8
+        self.fs = SimFileSystem()
+        self.lives = 0
+        self.is_up = False
+        self.clean_epoch = -1
+        """Broker epoch in which it last stopped in order."""
+        self.make_disk()
+
+    def make_disk(self) -> None:
+        self.fs = SimFileSystem()
+        self.fs.mkdir("/data")
+        self.fs.mkdir(DIRECTORY)
+        self.fs.fsync_dir("/data")
+        self.fs.fsync_dir("/")
+
+    def start(self) -> None:
+        world = self.world
+        self.is_up = True
+        self.log = Log(
+            self.fs,
+            DIRECTORY,
+            topic=TOPIC,
+            partition=0,
+            config=LogConfig.from_configs(world.topic_configs),
+            now_ms=int(world.now_ms),
+        )
+        self.partition = Partition(TOPIC, 0, self.log, node_id=self.node_id, topic_id=world.topic_id)
+        self.changes = PendingChanges(lambda key: None)
+        self.followings: dict[int, LeaderFollowing] = {}
+        self.image: MetadataImage | None = None
+        self.applied = -1
+        self.broker_epoch = -1
+        self.asked: tuple[list[PendingChange], list[Any]] | None = None
+
+    def crash(self, rng: random.Random, *, loses_unsynced: bool) -> None:
+        self.is_up = False
+        if loses_unsynced:
+            self.fs.crash(rng)
+        else:
+            self.fs.kill()
+        self.clean_epoch = -1
+
+    def stop_in_order(self) -> None:
+        self.log.flush()
+        self.log.close()
+        self.clean_epoch = self.broker_epoch
+        self.is_up = False
+
+    # --- metadata
+
+    def apply_next(self) -> bool:
+        """Take the next version of the metadata, if there is one."""
+        versions = self.world.versions
+        if self.applied + 1 >= len(versions):
+            return False
+        if self.applied < 0:
+            self.applied = len(versions) - 2  # a start takes the newest at once
+        self.applied += 1
+        self.image = versions[self.applied]
+        found = self.image.partition(TOPIC, 0)
+        if found is not None:
+            self._take_role(found)
+        return True
+
+    def _take_role(self, image: PartitionImage) -> None:
+        partition = self.partition
+        if image.leader_id == self.node_id:
+            self._unfollow()
+            partition.become_leader(
+                leader_epoch=image.leader_epoch,
+                partition_epoch=image.partition_epoch,
+                replicas=image.replicas,
+                in_sync_replicas=image.in_sync_replicas,
+                is_recovering=image.is_recovering,
+                monotonic_ms=self.world.now_ms,
+            )
+            return
+        changed = partition.become_follower(
+            leader_id=image.leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
+        )
+        if changed:
+            self._unfollow()
+            if image.leader_id >= 0:
+                self.following(image.leader_id).follow(partition)
+
+    def _unfollow(self) -> None:
+        for following in self.followings.values():
+            following.unfollow(self.partition.key)
+            for truncation in following.truncations:  # what is under way ends first
+                self._truncate(following, truncation)
+            following.truncations.clear()
+
+    def following(self, leader_id: int) -> LeaderFollowing:
+        if leader_id not in self.followings:
+            self.followings[leader_id] = LeaderFollowing(
+                leader_id, append=self._append, progress=lambda p, hw, start: p.follow_high_watermark(hw) and None
+            )
+        return self.followings[leader_id]
+
+    def _append(self, partition: Partition, body: ReplicaRecords) -> None:
+        assert isinstance(body.records, bytes | memoryview)
+        partition.append_as_follower(body.records, now_ms=int(self.world.now_ms))
+
+    def run_truncations(self) -> None:
+        for following in self.followings.values():
+            truncations, following.truncations = following.truncations, []
+            for truncation in truncations:
+                self._truncate(following, truncation)
+
+    def _truncate(self, following: LeaderFollowing, truncation: Any) -> None:
+        if not self.partition.is_leader and self.partition.leader_epoch == truncation.leader_epoch:
+            truncation.run()
+        following.truncated(truncation)
+
+    # --- records
+
+    def records(self) -> dict[int, tuple[int, bytes]]:
+        """Offset -> (epoch, value) of all that is in the log."""
+        return self.world.records_of(self.log)
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: int, *, nodes: int = 3, configs: dict[str, str] | None = None) -> None:
+        self.random = random.Random(seed)
+        self.now_ms = 1_000.0
+        self.trace: list[str] = []
+        self.topic_configs = {"min.insync.replicas": "2", "flush.policy": "ack", **(configs or {})}
+        self.harness = Harness(
+            ControllerConfig(broker_session_timeout_ms=SESSION_MS, auto_leader_rebalance_enable=False)
+        ).lead()
+        self.topic_id = bytes(16)
+        self.nodes = {node_id: Node(node_id, self) for node_id in range(1, nodes + 1)}
+        self.versions: list[MetadataImage] = []
+        self.streams: dict[tuple[int, int], Stream] = {}
+        self.next_value = 0
+        self.acknowledged: dict[int, bytes] = {}
+        """Offset -> value of what a leader answered at acks=all."""
+        self.waiting: list[tuple[Node, int, int, int, bytes]] = []
+        """(leader, its life, epoch, offset, value) of writes without an answer yet."""
+        self.marks: dict[tuple[int, int], int] = {}
+        """(node, leader epoch) -> high watermark."""
+        self.unclean = False
+        for node in self.nodes.values():
+            self.register(node)
+        for node in self.nodes.values():
+            self.heartbeat(node)
+        topic = NewTopic(name=TOPIC, num_partitions=1, replication_factor=nodes, configs=self.topic_configs)
+        assert self.harness.create(topic).topics[0].error_code == 0
+        self.topic_id = self.harness.image.topics[TOPIC].topic_id
+        self.publish()
+        for node in self.nodes.values():
+            epoch = node.broker_epoch
+            node.start()
+            node.broker_epoch = epoch
+            node.apply_next()
+
+    # --- the controller
+
+    @property
+    def state(self) -> PartitionImage:
+        found = self.harness.image.partition(TOPIC, 0)
+        assert found is not None
+        return found
+
+    def publish(self) -> None:
+        self.versions.append(self.harness.image)
+        self.unclean = self.unclean or self.state.is_recovering
+
+    def register(self, node: Node) -> None:
+        registration = BrokerRegistration(
+            node_id=node.node_id,
+            incarnation_id=bytes([node.node_id]) + node.lives.to_bytes(15, "big"),
+            host="h",
+            port=node.node_id,
+            log_dirs=(node.disk_id,),
+            previous_broker_epoch=node.clean_epoch,
+        )
+        controller = self.harness.controller
+        node.broker_epoch = self.harness.run(lambda: controller.register_broker(registration, now_ms=self.now_ms))
+
+    def heartbeat(self, node: Node) -> None:
+        controller, image = self.harness.controller, self.harness.image
+        self.harness.now_ms = self.now_ms
+        self.harness.run(
+            lambda: controller.heartbeat(
+                node.node_id,
+                node.broker_epoch,
+                metadata_offset=image.offset,
+                want_fence=False,
+                want_shut_down=False,
+                now_ms=self.now_ms,
+            )
+        )
+
+    def poll_controller(self) -> None:
+        self.harness.controller.poll(now_ms=self.now_ms, wall_ms=0)
+        self.harness.commit()
+        self._publish_if_new()
+
+    def _publish_if_new(self) -> None:
+        if self.harness.image.offset != self.versions[-1].offset:
+            self.publish()
+
+    def propose(self, node: Node) -> None:
+        """Ask the controller for the ISR that is due; answers come later, or never."""
+        assert node.image is not None
+        proposal = node.partition.propose_isr(max_lag_ms=LAG_MS, monotonic_ms=self.now_ms, brokers=node.image.brokers)
+        if proposal is not None:
+            node.changes.add(node.partition, proposal)
+        batch = node.changes.batch()
+        if not batch or node.asked is not None:
+            return
+        controller = self.harness.controller
+        fate = self.random.random()
+        if fate < 0.15:  # the request is lost
+            node.changes.unanswered(batch, self.now_ms)
+            self.note(f"{node.node_id} asks for {proposal}: lost")
+            return
+        try:
+            answers = self.harness.run(
+                lambda: controller.alter_partition(
+                    node.node_id, node.broker_epoch, [waiting.change for waiting in batch]
+                )
+            )
+        except KraftlogError as error:
+            self.note(f"{node.node_id} is refused altogether: {error}")
+            node.changes.unanswered(batch, self.now_ms)
+            return
+        self._publish_if_new()
+        outcomes = [
+            IsrOutcome(-1 if answer.partition is None else answer.partition.partition_epoch, answer.error)
+            for answer in answers
+        ]
+        self.note(f"{node.node_id} asks for {batch[0].proposal.in_sync_replicas}: {outcomes}")
+        if fate < 0.3:  # the answer is lost
+            node.changes.unanswered(batch, self.now_ms)
+            return
+        node.asked = (batch, outcomes)
+
+    def take_answer(self, node: Node) -> None:
+        if node.asked is not None:
+            batch, outcomes = node.asked
+            node.asked = None
+            node.changes.settle(batch, outcomes, self.now_ms)
+
+    def elect_uncleanly(self) -> None:
+        """As an operator who takes what there is."""
+        topic = ElectionTopic(name=TOPIC, partitions=[0])
+        request = ElectLeadersRequest(type=ElectLeadersRequest.UNCLEAN, topics=[topic])
+        self.harness.run(lambda: self.harness.controller.elect_leaders(request))
+        self._publish_if_new()
+        self.note(f"unclean election: {self.state}")
+
+    # --- life
+
+    def start(self, node: Node) -> None:
+        """With a new disk it has to wait for the end of its last session."""
+        node.lives += 1
+        try:
+            self.register(node)
+        except DuplicateBrokerRegistrationError:
+            return
+        epoch = node.broker_epoch
+        node.start()
+        node.broker_epoch = epoch
+        self._publish_if_new()
+        while node.apply_next():
+            pass
+        self.note(f"start {node.node_id}")
+
+    def drop_streams(self, node: Node) -> None:
+        for key in [key for key in self.streams if node.node_id in key]:
+            del self.streams[key]
+
+    def connect(self, follower: Node, leader: Node) -> None:
+        following = follower.following(leader.node_id)
+        if following.is_idle:
+            return
+        feed = FollowerFeed(
+            follower.node_id,
+            follower.broker_epoch,
+            partition_of=lambda topic_id, number: self._partition_at(leader),
+            on_ends=lambda partition, moved: None,
+            on_unreadable=lambda partition: None,
+        )
+        following.connected()
+        self.streams[follower.node_id, leader.node_id] = Stream(follower, leader, following, feed)
+
+    @staticmethod
+    def _partition_at(leader: Node) -> Partition:
+        return leader.partition
+
+    # --- clients
+
+    def produce(self, node: Node) -> None:
+        builder = BatchBuilder()
+        builder.append(1, None, b"v%d" % self.next_value)
+        self.next_value += 1
+        batch = builder.build()
+        value = batch[BATCH_HEADER_BYTES:]
+        partition = node.partition
+        try:
+            info = partition.append(batch, acks=ACKS_ALL, now_ms=int(self.now_ms), monotonic_ms=self.now_ms)
+        except KraftlogError:
+            return
+        self.waiting.append((node, node.lives, partition.leader_epoch, info.last_offset, value))
+        self.note(f"{node.node_id} appends {value!r} at {info.last_offset} in epoch {partition.leader_epoch}")
+
+    def acknowledge(self) -> None:
+        left = []
+        for write in self.waiting:
+            node, life, epoch, offset, value = write
+            partition = node.partition
+            if not node.is_up or node.lives != life or partition.leader_epoch != epoch or not partition.is_leader:
+                continue  # nobody answers any more
+            if partition.acknowledged_end(ACKS_ALL) > offset:
+                if self.acknowledged.setdefault(offset, value) != value:
+                    raise Violation(f"offset {offset} was acknowledged for {self.acknowledged[offset]!r} and {value!r}")
+                self.note(f"{node.node_id} acknowledges {value!r} at {offset}")
+            else:
+                left.append(write)
+        self.waiting = left
+
+    # --- checks
+
+    def check(self) -> None:
+        self.acknowledge()
+        leader_id = self.state.leader_id
+        for node in self.nodes.values():
+            if not node.is_up:
+                continue
+            partition = node.partition
+            if partition.is_leader:
+                mark = self.marks.setdefault((node.node_id, partition.leader_epoch), 0)
+                if partition.high_watermark < mark:
+                    raise Violation(f"node {node.node_id}: the high watermark went back from {mark}")
+                self.marks[node.node_id, partition.leader_epoch] = partition.high_watermark
+                is_present = node.node_id == leader_id and partition.leader_epoch == self.state.leader_epoch
+                if is_present and not self.unclean:
+                    self._check_holds(node)
+
+    def _check_holds(self, node: Node) -> None:
+        end = node.log.log_end_offset
+        missing = [offset for offset in self.acknowledged if offset >= end]
+        if missing:
+            raise Violation(
+                f"leader {node.node_id} (epoch {node.partition.leader_epoch}) lacks {missing}, ends at {end}"
+            )
+
+    def check_contents(self) -> None:
+        """More costly: what is in the logs."""
+        seen: dict[tuple[int, int], bytes] = {}
+        for node in self.nodes.values():
+            if not node.is_up:
+                continue
+            records = node.records()
+            for offset, (epoch, value) in records.items():
+                if seen.setdefault((epoch, offset), value) != value:
+                    raise Violation(f"two records at offset {offset} in epoch {epoch}")
+            is_present = (
+                node.partition.is_leader and node.partition.leader_epoch == self.state.leader_epoch and not self.unclean
+            )
+            if is_present:
+                for offset, value in self.acknowledged.items():
+                    if records.get(offset, (0, b""))[1] != value:
+                        raise Violation(f"leader {node.node_id}: {value!r} at {offset} is {records.get(offset)}")
+
+    @staticmethod
+    def records_of(log: Log) -> dict[int, tuple[int, bytes]]:
+        found: dict[int, tuple[int, bytes]] = {}
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            read = log.read(offset, 1 << 20, end_offset=log.log_end_offset)
+            view = memoryview(bytes(read.records))
+            for position, header in iter_headers(view):
+                batch = bytes(view[position : position + header.size_bytes])
+                found[header.base_offset] = (header.leader_epoch, batch[BATCH_HEADER_BYTES:])
+            offset = read.next_offset
+        return found
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.now_ms:9.0f} {text}")
