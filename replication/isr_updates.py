@@ -7,6 +7,7 @@ can still be on its way: else that one might be done later, behind this leader's
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,8 @@ class PendingChange:
     proposal: IsrProposal
     leader_epoch: int
     last_unanswered_ms: float | None = None
+    is_refused: bool = False
+    """It is not asked for again: only an earlier attempt may still be on its way."""
 
     @property
     def is_void(self) -> bool:
@@ -77,11 +80,23 @@ class PendingChanges:
     def add(self, partition: Partition, proposal: IsrProposal) -> None:
         self._waiting[partition.key] = PendingChange(partition, proposal, partition.leader_epoch)
 
-    def batch(self) -> list[PendingChange]:
+    def batch(self, now_ms: float) -> list[PendingChange]:
         """What to ask the controller for, all over again."""
-        for key in [key for key, waiting in self._waiting.items() if waiting.is_void]:
-            del self._waiting[key]
-        return list(self._waiting.values())[:MAX_CHANGES_PER_REQUEST]
+        for waiting in list(self._waiting.values()):
+            if waiting.is_void:
+                self._done(waiting)
+            elif waiting.is_refused and now_ms >= self._settled_ms(waiting):
+                self._end(waiting)
+        return [waiting for waiting in self._waiting.values() if not waiting.is_refused][:MAX_CHANGES_PER_REQUEST]
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When a refusal takes effect."""
+        return min(map(self._settled_ms, (each for each in self._waiting.values() if each.is_refused)), default=None)
+
+    @staticmethod
+    def _settled_ms(waiting: PendingChange) -> float:
+        return -math.inf if waiting.last_unanswered_ms is None else waiting.last_unanswered_ms + SETTLE_MS
 
     def unanswered(self, batch: Sequence[PendingChange], now_ms: float) -> None:
         """Each of them may have been done, or may be yet."""
@@ -109,13 +124,15 @@ class PendingChanges:
         return self._refuse(waiting, now_ms)
 
     def _refuse(self, waiting: PendingChange, now_ms: float) -> bool:
-        unanswered_ms = waiting.last_unanswered_ms
-        if unanswered_ms is not None and now_ms < unanswered_ms + SETTLE_MS:
-            return False
+        waiting.is_refused = True
+        if now_ms >= self._settled_ms(waiting):
+            self._end(waiting)
+        return True
+
+    def _end(self, waiting: PendingChange) -> None:
         self._done(waiting)
         if waiting.partition.refuse_isr(waiting.proposal):
             self._progressed(waiting.partition.key)
-        return True
 
     def _done(self, waiting: PendingChange) -> None:
         if self._waiting.get(waiting.partition.key) is waiting:
@@ -178,11 +195,21 @@ class IsrUpdates:
     async def _send_all(self) -> None:
         while True:
             self._wake.clear()
-            batch = self._changes.batch()
+            batch = self._changes.batch(self._clock.monotonic_ms())
             if not batch:
-                await self._wake.wait()
+                await self._wait(self._changes.next_deadline_ms)
             elif not await self._send(batch):
                 await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _wait(self, deadline_ms: float | None) -> None:
+        left_ms = None if deadline_ms is None else max(deadline_ms - self._clock.monotonic_ms(), 1.0)
+        scope = asyncio.timeout(None if left_ms is None else left_ms / 1000)
+        try:
+            async with scope:
+                await self._wake.wait()
+        except TimeoutError:
+            if not scope.expired():
+                raise
 
     async def _send(self, batch: list[PendingChange]) -> bool:
         try:

@@ -270,7 +270,7 @@ class World:
         proposal = node.partition.propose_isr(max_lag_ms=LAG_MS, monotonic_ms=self.now_ms, brokers=node.image.brokers)
         if proposal is not None:
             node.changes.add(node.partition, proposal)
-        batch = node.changes.batch()
+        batch = node.changes.batch(self.now_ms)
         if not batch or node.asked is not None:
             return
         controller = self.harness.controller
