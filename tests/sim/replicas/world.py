@@ -14,7 +14,7 @@ In the end everything heals, and all replicas must become equal and hold all tha
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig
 from kraftlog.kraft.image import MetadataImage, PartitionImage
@@ -23,6 +23,7 @@ from kraftlog.proto.admin_pb2 import ElectionTopic, ElectLeadersRequest, NewTopi
 from kraftlog.proto.errors import DuplicateBrokerRegistrationError, KraftlogError
 from kraftlog.proto.records import BatchBuilder, iter_headers
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
+from kraftlog.proto.seams import Buffer
 from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.following import LeaderFollowing
 from kraftlog.replication.isr_updates import IsrOutcome, PendingChange, PendingChanges
@@ -153,14 +154,17 @@ class Node:
 
     def following(self, leader_id: int) -> LeaderFollowing:
         if leader_id not in self.followings:
-            self.followings[leader_id] = LeaderFollowing(
-                leader_id, append=self._append, progress=lambda p, hw, start: p.follow_high_watermark(hw) and None
-            )
+            self.followings[leader_id] = LeaderFollowing(leader_id, append=self._append, progress=self._progress)
         return self.followings[leader_id]
 
     def _append(self, partition: Partition, body: ReplicaRecords) -> None:
-        assert isinstance(body.records, bytes | memoryview)
-        partition.append_as_follower(body.records, now_ms=int(self.world.now_ms))
+        records = body.records
+        assert isinstance(records, memoryview), "it was decoded"
+        partition.append_as_follower(cast(Buffer, records), now_ms=int(self.world.now_ms))
+
+    @staticmethod
+    def _progress(partition: Partition, high_watermark: int, log_start_offset: int) -> None:
+        partition.follow_high_watermark(high_watermark)
 
     def run_truncations(self) -> None:
         for following in self.followings.values():

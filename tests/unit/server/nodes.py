@@ -1,5 +1,6 @@
 """Whole nodes of one cluster in one process, on virtual time, a simulated network and disks of their own."""
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -186,6 +187,25 @@ class Nodes:
         )
         assert response.stale == allow_stale
         return [topic.name for topic in response.topics]
+
+    async def partition(self, number: int, topic: str) -> admin_pb2.PartitionDescription:
+        """The only partition of a topic, as a broker sees it."""
+        response = await self.ask(
+            number,
+            "DescribeTopics",
+            admin_pb2.DescribeTopicsRequest(names=[topic], allow_stale=True),
+            admin_pb2.DescribeTopicsResponse,
+        )
+        return response.topics[0].partitions[0]
+
+    async def until(
+        self, number: int, topic: str, is_true: Callable[[admin_pb2.PartitionDescription], bool], seconds: float = 30
+    ) -> None:
+        """Ask again and again, in virtual time."""
+        deadline = self.loop.time() + seconds
+        while not is_true(described := await self.partition(number, topic)):
+            assert self.loop.time() < deadline, described
+            await asyncio.sleep(0.1)
 
     async def quorum(self, number: int, *, allow_stale: bool = False) -> admin_pb2.DescribeQuorumResponse:
         return await self.ask(

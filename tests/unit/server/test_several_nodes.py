@@ -294,12 +294,28 @@ def test_what_is_passed_on_is_checked() -> None:
     with_nodes(work)
 
 
-def test_more_replicas_than_are_kept_are_refused() -> None:
-    """Brokers do not copy partitions to each other yet."""
+def test_a_partition_outlives_its_leader() -> None:
+    """Three replicas, one of them gone: another one of the in-sync replicas leads, and the third comes back into them."""
 
     async def work(nodes: Nodes) -> None:
         await three_nodes(nodes)
-        assert await nodes.create(1, "copied", factor=2) == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await nodes.create(1, "copied", factor=3) == 0
+        described = await nodes.partition(1, "copied")
+        assert (len(described.in_sync_replicas), len(described.replicas)) == (3, 3)
+        nodes.kill(described.leader_id)
+        left = next(number for number in (1, 2, 3) if number != described.leader_id)
+        await nodes.until(left, "copied", lambda now: now.leader_id not in (-1, described.leader_id))
+        await nodes.start(described.leader_id)
+        await nodes.until(left, "copied", lambda now: len(now.in_sync_replicas) == 3)
+
+    with_nodes(work)
+
+
+def test_more_replicas_than_brokers_are_refused() -> None:
+    async def work(nodes: Nodes) -> None:
+        await three_nodes(nodes)
+        assert await nodes.create(1, "copied", factor=4) == ErrorCode.INVALID_REPLICATION_FACTOR
         assert await nodes.create(2, "default", factor=-1) == 0
+        assert len((await nodes.partition(3, "default")).replicas) == 3
 
     with_nodes(work)
