@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import cast
 
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
@@ -431,8 +432,7 @@ class ReplicaManager:
 
     def append_as_follower(self, partition: Partition, body: ReplicaRecords) -> None:
         """Put what a leader sent into the log, and begin to make it durable. Raises what stands in the way."""
-        records = body.records
-        assert isinstance(records, memoryview | bytes), "decoded records are one buffer"
+        records = cast(Buffer, body.records)  # it was decoded: one buffer
         try:
             partition.append_as_follower(records, now_ms=self.clock.wall_ms())
         except StorageError:

@@ -15,6 +15,15 @@ import pytest
 from kraftlog.logstore import RealFileSystem
 from kraftlog.proto import admin_pb2, broker_pb2, controller_pb2, group_pb2, hotpath
 from kraftlog.proto.errors import KraftlogError
+from kraftlog.proto.replica_frames import (
+    REPLICA_FRAMES,
+    REPLICATE,
+    ReplicaCredit,
+    ReplicaFollow,
+    ReplicaHello,
+    ReplicaReport,
+    ReplicaUnfollow,
+)
 from kraftlog.proto.seams import CallContext, Handlers, Payload
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.node import Node
@@ -141,6 +150,16 @@ def good_requests() -> dict[str, bytes]:
         C + "BrokerHeartbeat": controller_pb2.BrokerHeartbeatRequest(
             node_id=7, broker_epoch=9, metadata_offset=3, offline_log_dirs=[bytes(16)]
         ),
+        C + "AlterPartition": controller_pb2.AlterPartitionRequest(
+            node_id=7,
+            broker_epoch=9,
+            changes=[
+                controller_pb2.InSyncChange(
+                    topic_id=bytes(16),
+                    in_sync_replicas=[controller_pb2.InSyncReplica(node_id=7, broker_epoch=9)],
+                )
+            ],
+        ),
         C + "AllocateProducerIds": controller_pb2.AllocateProducerIdsRequest(
             node_id=7, broker_epoch=9, count=10, request_id=bytes(16)
         ),
@@ -222,8 +241,19 @@ async def test_streams_survive_mutated_messages(tmp_path: Path) -> None:
         encoded(hotpath.FetchControl(set=[position("orders", 1, generation=2)], credit_bytes=1000)),
         encoded(hotpath.FetchControl(forget=[hotpath.TopicPartition("orders", 0)])),
     ]
+    replicate = [
+        b"".join(REPLICA_FRAMES.encode(body))
+        for body in (
+            ReplicaHello("test-cluster", 7, 9, 1),
+            ReplicaFollow(1, bytes(16), 0, 0, 0, -1, 0, 0),
+            ReplicaCredit(1 << 20),
+            ReplicaReport(1, 0, 0),
+            ReplicaUnfollow(1),
+        )
+    ]
     async with served(tmp_path / "data") as handlers:
-        for name, messages in ((B + "ProduceStream", produce), (B + "FetchStream", fetch)):
+        streams = {B + "ProduceStream": produce, B + "FetchStream": fetch, REPLICATE: replicate}
+        for name, messages in streams.items():
             for _ in range(MUTANTS):
                 script = [mutated(chooser, message) if chooser.random() < 0.5 else message for message in messages]
                 with contextlib.suppress(KraftlogError, TimeoutError):
