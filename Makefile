@@ -55,7 +55,7 @@ test-deep: $(INSTALLED) ## the long tests, two hours; PART=property runs one fol
 sim: $(INSTALLED) ## one simulated cluster with crashes: SEED=n replays that run; SIM=quorum: the quorum alone
 	@$(SIMULATOR) --seed $(SEED) $(ARGS)
 
-soak: $(INSTALLED) ## many simulated clusters: SEEDS=n from SEED on; SIM=quorum: n more of those in $(TALLY)
+soak: $(INSTALLED) ## many simulated clusters: SEEDS=n from SEED on; SIM=quorum: n more for its tally
 	@$(SIMULATOR) --seeds $(SEEDS) $(if $(filter quorum,$(SIM)),--tally $(TALLY),--seed $(SEED)) $(ARGS)
 
 bench: $(INSTALLED) ## throughput beside Apache Kafka, as a table

@@ -1,6 +1,6 @@
 """kraftlog's core in the simulated world, with a driver that does its effects in the documented order.
 
-The driver may take its time: on some seeds an fsync lasts up to three steps, while messages and ticks go on reaching
+The driver may take its time: on some seeds an fsync lasts up to three steps, in some modes longer, while messages and ticks go on reaching
 the core, as they do in `server/quorum/driver.py`.
 """
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kraftlog.testing.raft_sim.world import World
 
 SNAPSHOT = "snapshot"
+SLOW_SYNC_STEPS = 3  # on every third seed
 FLUSHED_END_STEPS = 7  # how often the log store records how far it has synced
 
 
@@ -113,7 +114,7 @@ class CoreEngine(Engine):
             snapshot=snapshot,
             entries=[item.payload for item in disk.log.current[1:]],
         )
-        self._has_slow_disk = world.seed % 3 == 0
+        self._slow_steps = SLOW_SYNC_STEPS if world.seed % 3 == 0 else 0
         self._in_flight: tuple[Ready, int] | None = None
         self._state: State = pickle.loads(snapshot.data)
         self._pending: dict[int, tuple[int, Callable[[Outcome], None]]] = {}
@@ -145,7 +146,8 @@ class CoreEngine(Engine):
         while self._in_flight is None and self.core.has_ready():
             ready = self.core.ready()
             self._write(ready)
-            lasts = self._random.randrange(4) if self._has_slow_disk and ready.must_sync else 0
+            slowest = self.world.mode.sync_steps or self._slow_steps
+            lasts = self._random.randint(0, slowest) if slowest and ready.must_sync else 0
             if lasts:
                 self._in_flight = (ready, self.world.step + lasts)
             else:

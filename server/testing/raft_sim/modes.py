@@ -43,6 +43,8 @@ class Mode:
     """Bytes of an old connection arrive after those of the next one."""
     torn: float = 0.0
     """Share of the lossy crashes that leave half of a log entry."""
+    sync_steps: int = 0
+    """Most steps that an fsync lasts; 0: the engine chooses."""
     lost_disk: float = 0.0
     """A node comes back with an empty disk, and so as another replica; never more of them than the voters can bear."""
     damage: float = 0.0
@@ -84,6 +86,7 @@ MODES = {
         replace(_LAN, name="power-compact", crash=0.02, all_crash=0.008, is_lossy=True, compact=0.15),
         replace(_LAN, name="zombie", crash=0.03, has_zombies=True),
         replace(_LAN, name="doomed", doom=0.15, read=0.2),
+        replace(_LAN, name="slow-disks", sync_steps=7, doom=0.1, partition=0.05, propose=0.6, burst=8, compact=0.03),
         replace(_REPLAY, name="replay", replay=5, partition=0.1, transfer=0.2, clock=0.1, propose=0.3, read=0.8),
         replace(_REPLAY, name="replay-compact", replay=3, drop=0.15, delay=5, compact=0.3, propose=0.8, burst=8),
         replace(_DATAGRAMS, name="reorder", delay=3),

@@ -399,7 +399,9 @@ class World:
 
     def finish(self) -> None:
         """Heal, let it settle; then all is equal everywhere and every acknowledged command is there."""
-        self.mode = self.network.mode = replace(self.mode, drop=0, duplicate=0, delay=1, replay=0)
+        self.mode = self.network.mode = replace(
+            self.mode, drop=0, duplicate=0, delay=1, replay=0, sync_steps=min(self.mode.sync_steps, 1)
+        )
         self.network.heal()
         self.network.slow.clear()
         self._later, self._doom = [], None
