@@ -104,13 +104,16 @@ class KraftlogSide(Side):
 
 
 class KafkaSide(Side):
-    def __init__(self, nodes: int) -> None:
-        peer("stop")
-        peer("format", nodes)
-        self._admin = KafkaAdmin(peer("bootstrap"))
+    def __init__(self, directory: Path, nodes: int) -> None:
+        self._environment = {"KAFKA_DATA": str(directory / "kafka")}
+        self._peer("format", nodes)
+        self._admin = KafkaAdmin(self._peer("bootstrap"))
+
+    def _peer(self, *arguments: object) -> str:
+        return peer(*arguments, env=self._environment)
 
     def start(self) -> None:
-        peer("up")
+        self._peer("up")
 
     def create(self, topic: str, partitions: int) -> None:
         self._admin.ask(f"create {topic} {partitions}")
@@ -119,14 +122,14 @@ class KafkaSide(Side):
         self._admin.ask(f"write {topic} {partitions}")
 
     def kill_leader(self) -> None:
-        peer("kill9", self._admin.ask("leader"))
+        self._peer("kill9", self._admin.ask("leader"))
 
     def pids(self) -> list[int]:
-        return [int(line.split()[1]) for line in peer("pids").splitlines()]
+        return [int(line.split()[1]) for line in self._peer("pids").splitlines()]
 
     def close(self) -> None:
         self._admin.close()
-        peer("stop")
+        self._peer("stop")
 
 
 def compare(scratch: Path, *, rounds: int, partitions: int) -> Iterator[tuple[str, float, float, str]]:
@@ -136,9 +139,10 @@ def compare(scratch: Path, *, rounds: int, partitions: int) -> Iterator[tuple[st
         ours: list[dict[str, float]] = []
         peers: list[dict[str, float]] = []
         for number in range(rounds):
-            with KraftlogSide(scratch / f"{nodes}-{number}", nodes) as side:
+            directory = scratch / f"{nodes}-{number}"
+            with KraftlogSide(directory, nodes) as side:
                 ours.append(_figures(side, nodes, partitions))
-            with KafkaSide(nodes) as side:
+            with KafkaSide(directory, nodes) as side:
                 peers.append(_figures(side, nodes, partitions))
         for what in ours[0]:
             unit = "MiB" if "memory" in what else "s"
