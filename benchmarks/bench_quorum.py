@@ -37,7 +37,7 @@ from kraftlog.testing.processes import NodeProcess
 if TYPE_CHECKING:
     from raft_engines import Group
 
-COMMAND = "x" * 100
+COMMAND_BYTES = 100
 ELECTION_TIMEOUT_MS = 1_000  # the default of controller.quorum.election.timeout.ms
 PATIENCE_MS = 60_000
 
@@ -146,7 +146,7 @@ def core(scratch: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def _commands_per_cpu_second(group: "Group", at_once: int, total: int) -> float:
-    commands = [COMMAND] * at_once
+    commands = [f"{number:0{COMMAND_BYTES}}" for number in range(at_once)]
     group.commit(commands)
     rounds = max(1, total // at_once)
     started = time.process_time()

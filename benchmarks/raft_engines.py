@@ -64,7 +64,7 @@ class KraftlogGroup(Group):
         """`is_one_batch`: commands that are proposed at once are one entry, as the records of an operation are."""
         keys = sorted(ReplicaKey(node_id) for node_id in range(voters))
         self._as_bytes, self._is_one_batch = as_bytes, is_one_batch
-        self._applied = [0] * voters
+        self._states = {key: _State() for key in keys}
         self._bus: deque[tuple[ReplicaKey, ReplicaKey, Any]] = deque()
         self._answered = 0
         random = Random(1)
@@ -87,7 +87,7 @@ class KraftlogGroup(Group):
 
     @property
     def applied(self) -> list[int]:
-        return self._applied
+        return [state.count for state in self._states.values()]
 
     def commit(self, commands: Sequence[str]) -> None:
         self._answered = 0
@@ -139,11 +139,24 @@ class KraftlogGroup(Group):
                 self._send(message)
             for entry in ready.committed:
                 if entry.kind is EntryKind.DATA:
-                    count = len(self._decoded(entry))
-                    self._applied[core.key.node_id] += count
-                    if core is self._leader:
-                        self._answered += count
+                    self._apply(core, entry)
             core.advance(ready)
+
+    def _apply(self, core: RaftCore, entry: Entry) -> None:
+        put = self._states[core.key].put
+        for command in self._decoded(entry):
+            put(command)
+        if core is self._leader:
+            self._answered += entry.record_count
+
+
+class _State:
+    """What a replica's state machine is on both sides."""
+
+    count = 0
+
+    def put(self, command: str) -> None:
+        self.count += 1
 
 
 class _Clock:
