@@ -4,6 +4,7 @@ Exit code 0: all seeds sound; 1: a seed broke a rule.
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -91,7 +92,7 @@ def _run_many(factory: EngineFactory, plan: Plan | None, seeds: range, steps: in
 
 
 def _soak(factory: EngineFactory, plan: Plan | None, count: int, path: Path, steps: int) -> int:
-    """Whatever ends it, Ctrl-C too, what was run is in the tally."""
+    """Whatever ends it, Ctrl-C and SIGTERM too, what was run is in the tally."""
     first = tally.next_seed(path)
     started = time.process_time()
     done, bad = 0, []
@@ -110,4 +111,6 @@ def _soak(factory: EngineFactory, plan: Plan | None, count: int, path: Path, ste
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore the first
+        signal.signal(number, signal.default_int_handler)
     sys.exit(main())
