@@ -1,8 +1,8 @@
 """`kraftctl cluster bootstrap`: makes a local cluster, starts it, and lets it grow. May be given again at any time.
 
-A new cluster is written down (`initial_controllers` in the state) before the first log directory is formatted, so that
-whatever comes between is completed by the next bootstrap with the same first voters. A log directory that is missing later
-is that of a lost disk: it is formatted without voters, for a quorum that exists.
+The first voters are written down (`initial_controllers` in the state) before the first log directory is formatted, so that
+whatever comes between is completed by the next bootstrap with the same ones. Where other nodes have their log directory, one
+that is missing is that of a lost disk: it is formatted without voters, for a quorum that exists.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from kraftlog.sdk.cli.local import LocalCluster, LocalNode
 from kraftlog.sdk.cli.options import client_options, format_option, parse_pairs
 from kraftlog.sdk.cli.output import note, print_json
 from kraftlog.sdk.cli.report import CommandError
-from kraftlog.server.cli.cluster_id import random_uuid
+from kraftlog.server.cli.cluster_id import check_cluster_id, random_uuid
 from kraftlog.server.cli.cluster_plan import (
     BOOTSTRAP_KEY,
     FIRST_CONTROLLER_ID,
@@ -148,17 +148,10 @@ def _show(state: LocalCluster, word: str, home: Path, output_format: str) -> Non
 
 
 def _found_state(home: Path) -> LocalCluster | None:
-    """A cluster whose state was not written or was removed: its nodes' folders are there.
-
-    Files that name other controllers, and not one formatted directory: the first bootstrap of several nodes was interrupted
-    before it wrote down who votes first, so there is no cluster yet.
-    """
-    pairs = {node_id: read_pairs(home, node_id) for node_id in known_nodes(home)}
-    nodes = tuple(_stopped_node(home, node_id, own) for node_id, own in pairs.items())
-    ids = [made for node in nodes if (made := cluster_id_of(_log_dir(home, node))) is not None]
-    if not nodes or (not ids and any(BOOTSTRAP_KEY in own for own in pairs.values())):
-        return None
-    return LocalCluster(cluster_id=ids[0] if ids else "", nodes=nodes)
+    """A cluster whose state was not written or was removed: its nodes' folders are there."""
+    nodes = tuple(_stopped_node(home, node_id, read_pairs(home, node_id)) for node_id in known_nodes(home))
+    ids = filter(None, (cluster_id_of(_log_dir(home, node)) for node in nodes))
+    return LocalCluster(cluster_id=next(ids, ""), nodes=nodes) if nodes else None
 
 
 def _stopped_node(home: Path, node_id: int, pairs: dict[str, str]) -> LocalNode:
@@ -200,16 +193,10 @@ def _check_cluster_id(home: Path, state: LocalCluster, cluster_id: str | None) -
 def _new_state(
     home: Path, shape: Shape, host: str | None, port: int | None, cluster_id: str | None, more: dict[str, str]
 ) -> LocalCluster:
-    """Write down a new cluster: the nodes' files, then the state with the first voters."""
-    from kraftlog.kraft.endpoints import Endpoint
-    from kraftlog.kraft.raft import ReplicaKey
-    from kraftlog.proto.uuids import uuid_from_text
-    from kraftlog.server.cli.cluster_id import check_cluster_id
-    from kraftlog.server.first_voters import format_initial_controllers
-
-    made = cluster_id or random_uuid()
-    check_cluster_id(made)
+    """Write down the nodes of a new cluster."""
     check_common(more, shape, is_new=True)
+    if cluster_id is not None:
+        check_cluster_id(cluster_id)
     planned = new_cluster(
         shape,
         host=host or DEFAULT_HOST,
@@ -218,16 +205,7 @@ def _new_state(
         data_of=lambda node_id: data_directory(home, node_id),
         free_ports=_kernel_ports,
     )
-    voters = {
-        ReplicaKey(node.node_id, uuid_from_text(random_uuid())): Endpoint.parse(controller_address(node.pairs))
-        for node in planned
-        if local.CONTROLLER in node.roles and len(planned) > 1  # one that is alone says itself where it listens
-    }
-    state = LocalCluster(
-        cluster_id=made, nodes=_written(home, planned), initial_controllers=format_initial_controllers(voters)
-    )
-    local.write_state(home, state)
-    return state
+    return LocalCluster(cluster_id=cluster_id or random_uuid(), nodes=_written(home, planned))
 
 
 def _written(home: Path, planned: list[PlannedNode]) -> tuple[LocalNode, ...]:
@@ -241,10 +219,15 @@ def _format_missing(home: Path, state: LocalCluster, cluster_id: str | None) -> 
     from kraftlog.server.config_file import read_node_config
     from kraftlog.server.first_voters import choose_first_voters
 
+    ids = {node.node_id: cluster_id_of(_log_dir(home, node)) for node in state.nodes}
     made = state.cluster_id or cluster_id or random_uuid()
+    state = replace(state, cluster_id=made)
+    if not any(ids.values()) and not state.initial_controllers:
+        state = replace(state, initial_controllers=_first_voters(home, state))
+    local.write_state(home, state)
     for node in state.nodes:
         config = read_node_config(properties_path(home, node.node_id))
-        existing = cluster_id_of(Path(config.log_dir))
+        existing = ids[node.node_id]
         if existing not in (None, made):
             raise CommandError(
                 f"{config.log_dir} belongs to cluster {existing}, not to {made}",
@@ -262,9 +245,30 @@ def _format_missing(home: Path, state: LocalCluster, cluster_id: str | None) -> 
             format_directory(Path(config.log_dir), cluster_id=made, node_id=config.node_id, chosen=chosen)
             if joins and node.is_controller and node.node_id not in state.joining:
                 note(f"node {node.node_id} has a new log directory and no vote: see docs/clusters.md, a lost disk")
-    state = replace(state, cluster_id=made, initial_controllers="")
+    state = replace(state, initial_controllers="")
     local.write_state(home, state)
     return state
+
+
+def _first_voters(home: Path, state: LocalCluster) -> str:
+    """All controllers, with new directories; empty for a node that knows of no other: it says itself where it listens."""
+    from kraftlog.kraft.endpoints import Endpoint
+    from kraftlog.kraft.raft import ReplicaKey
+    from kraftlog.proto.uuids import uuid_from_text
+    from kraftlog.server.first_voters import format_initial_controllers
+
+    pairs = {node.node_id: read_pairs(home, node.node_id) for node in state.nodes}
+    if not any(own.get(BOOTSTRAP_KEY) for own in pairs.values()):
+        return ""
+    return format_initial_controllers(
+        {
+            ReplicaKey(node.node_id, uuid_from_text(random_uuid())): Endpoint.parse(
+                controller_address(pairs[node.node_id])
+            )
+            for node in state.nodes
+            if node.is_controller
+        }
+    )
 
 
 def _with_changes(
