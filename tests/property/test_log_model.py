@@ -104,6 +104,8 @@ class LogMachine(RuleBasedStateMachine):
         self.batches: list[Written] = []  # all that were written and not cut off
         self.stored: list[Written] = []  # what compaction has left of them
         self.is_compacted = False
+        self.pasts: list[list[Written]] = []  # what else may be left of the batches before `past_end`
+        self.past_end = 0
         self.end = 0
         self.safe = 0  # nothing below may be lost
         self.start = 0  # nothing below may come back
@@ -271,7 +273,7 @@ class LogMachine(RuleBasedStateMachine):
     def start_over(self, ahead: int) -> None:
         self.log.truncate_fully_and_start_at(self.end + ahead)
         self.end = self.safe = self.start = self.end + ahead
-        self.batches, self.stored = [], []
+        self.batches, self.stored, self.pasts = [], [], []
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
@@ -463,20 +465,36 @@ class LogMachine(RuleBasedStateMachine):
         self.forget_unreadable()
         self.end = self.safe = end
 
+    def histories(self) -> list[list[Written]]:
+        """The batches, and what they are if more of those before `past_end` is gone."""
+        rest = [batch for batch in self.batches if batch.base_offset >= self.past_end]
+        return [self.batches, *([*past, *rest] for past in self.pasts)]
+
     def forget_unreadable(self) -> None:
-        """Of the batches below the log's start the crash may have taken some: what producers know tells which.
+        """Of the batches below the log's start the crash may have taken some: what producers know tells which, now or, where
+        a younger instance hides it, after a truncation.
 
         None that was flushed, and the log goes on after them with a segment that begins at the start or below.
         """
-        batches = self.batches
-        safe = sum(batch.next_offset <= self.safe for batch in batches)
-        bases = [base for base in self.log.segment_base_offsets if base <= self.log.log_start_offset]
-        ends = {sum(batch.base_offset < base for batch in batches) for base in bases}
-        left = [batches[:n] + batches[end:] for end in sorted(ends) for n in range(safe, end + 1)]
+        start = self.log.log_start_offset
         known = producer_view(self.log.producers)
-        matching = [it for it in [batches, *left] if producer_view(replay(it)) == known]
-        assert matching, f"producers are {known}, after {safe} batches that were flushed"
+        matching: list[list[Written]] = []
+        for batches in self.histories():
+            safe = sum(batch.next_offset <= self.safe for batch in batches)
+            bases = [base for base in self.log.segment_base_offsets if base <= start]
+            ends = {sum(batch.base_offset < base for batch in batches) for base in bases}
+            left = [batches[:n] + batches[end:] for end in sorted(ends) for n in range(safe, end + 1)]
+            matching += [it for it in [batches, *left] if it not in matching and producer_view(replay(it)) == known]
+        assert matching, f"producers are {known}, of batches that were flushed up to {self.safe}"
+        self.choose(matching, start)
+
+    def choose(self, matching: list[list[Written]], past_end: int) -> None:
+        """The longest of these histories, which differ before `past_end`, and the others for later."""
         self.batches = max(matching, key=len)
+        self.past_end = past_end
+        others = [[batch for batch in it if batch.base_offset < past_end] for it in matching]
+        own = [batch for batch in self.batches if batch.base_offset < past_end]
+        self.pasts = [it for number, it in enumerate(others) if it != own and it not in others[:number]]
 
     # What must hold at any time.
 
@@ -531,8 +549,12 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def producer_state_is_that_of_the_batches(self) -> None:
         """Restart = replay: kept, restored from a snapshot or rebuilt, it is the same."""
+        known = producer_view(self.log.producers)
+        matching = [it for it in self.histories() if producer_view(replay(it)) == known]
+        if self.pasts and matching:
+            self.choose(matching, self.past_end)
         expected = replay(self.batches)
-        assert producer_view(self.log.producers) == producer_view(expected)
+        assert known == producer_view(expected)
         assert self.log.producers.first_unstable_offset(self.end) == expected.first_unstable_offset(self.end)
 
     def transactions_aborted(self) -> list[tuple[int, int, int]]:
