@@ -86,6 +86,16 @@ class AdminStub(object):
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/kraftlog.v1.Admin/AlterPartitionReassignments',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ListPartitionReassignments = channel.unary_unary(
+                '/kraftlog.v1.Admin/ListPartitionReassignments',
+                request_serializer=kraftlog_dot_proto_dot_admin__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=kraftlog_dot_proto_dot_admin__pb2.ListPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
         self.UpdateFeatures = channel.unary_unary(
                 '/kraftlog.v1.Admin/UpdateFeatures',
                 request_serializer=kraftlog_dot_proto_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
@@ -183,6 +193,18 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateFeatures(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -271,6 +293,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersRequest.FromString,
                     response_serializer=kraftlog_dot_proto_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ListPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitionReassignments,
+                    request_deserializer=kraftlog_dot_proto_dot_admin__pb2.ListPartitionReassignmentsRequest.FromString,
+                    response_serializer=kraftlog_dot_proto_dot_admin__pb2.ListPartitionReassignmentsResponse.SerializeToString,
             ),
             'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateFeatures,
@@ -575,6 +607,60 @@ class Admin(object):
             '/kraftlog.v1.Admin/ElectLeaders',
             kraftlog_dot_proto_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
             kraftlog_dot_proto_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/AlterPartitionReassignments',
+            kraftlog_dot_proto_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kraftlog.v1.Admin/ListPartitionReassignments',
+            kraftlog_dot_proto_dot_admin__pb2.ListPartitionReassignmentsRequest.SerializeToString,
+            kraftlog_dot_proto_dot_admin__pb2.ListPartitionReassignmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -143,6 +143,8 @@ class Partition:
         self.leader_epoch_start_offset = 0
         self.partition_epoch = 0
         self.replicas: tuple[int, ...] = ()
+        self.adding_replicas: tuple[int, ...] = ()
+        """Those of `replicas` that a reassignment is filling (KIP-455)."""
         self.is_recovering = False
         """Elected uncleanly, and not said to be ready yet."""
         self.failure: StorageError | None = None
@@ -168,6 +170,7 @@ class Partition:
         partition_epoch: int,
         replicas: Sequence[int],
         in_sync_replicas: Sequence[int],
+        adding_replicas: Sequence[int] = (),
         is_recovering: bool = False,
         monotonic_ms: float = 0.0,
     ) -> bool:
@@ -188,6 +191,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = tuple(replicas)
+        self.adding_replicas = tuple(adding_replicas)
         self.is_recovering = is_recovering
         self._maybe_advance_high_watermark()
         return is_new
@@ -293,8 +297,9 @@ class Partition:
 
     @property
     def effective_min_in_sync_replicas(self) -> int:
-        """min.insync.replicas, but never more than there are replicas."""
-        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
+        """min.insync.replicas, but never more than there are replicas, without those that are being added: the rule of
+        the controller, whose eligible leaders rest on it."""
+        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas) - len(self.adding_replicas)))
 
     @property
     def flushes_before_ack(self) -> bool:

@@ -31,6 +31,9 @@ def describe_topic(topic: admin_pb2.TopicDescription, *, stale: bool = False) ->
                 eligible_leader_replicas=tuple(p.eligible_leader_replicas),
                 last_known_elr=tuple(p.last_known_elr),
                 recovering=p.recovering,
+                adding_replicas=tuple(p.adding_replicas),
+                removing_replicas=tuple(p.removing_replicas),
+                min_in_sync_replicas=p.min_in_sync_replicas,
             )
             for p in sorted(topic.partitions, key=lambda p: p.partition)
         ),

@@ -108,6 +108,51 @@ class PartitionDescription:
     """Were in sync or eligible before a stop that may have cost them records."""
     recovering: bool = False
     """Led by a replica that may lack acknowledged records, after an unclean election."""
+    adding_replicas: tuple[int, ...] = ()
+    """Of `replicas`: those that a reassignment is filling."""
+    removing_replicas: tuple[int, ...] = ()
+    """Of `replicas`: those that leave when the reassignment is done."""
+    min_in_sync_replicas: int = 1
+    """What acks=all needs: min.insync.replicas, or all replicas if they are fewer."""
+
+    @property
+    def is_offline(self) -> bool:
+        """Nobody leads: no reads, no writes."""
+        return self.leader_id < 0
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Fewer replicas are in sync than it has, without those that are being added."""
+        return len(self.in_sync_replicas) < len(self.replicas) - len(self.adding_replicas)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Writes with acks=all are refused."""
+        return len(self.in_sync_replicas) < self.min_in_sync_replicas
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """Its replicas when no reassignment is under way any more."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReassignment:
+    """On its way to other replicas (KIP-455)."""
+
+    replicas: tuple[int, ...]
+    """Those that it is to have, then those that leave."""
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

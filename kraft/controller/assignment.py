@@ -45,16 +45,25 @@ class Assigner:
         for partition, assignment in enumerate(assignments, first):
             replicas = list(assignment.replicas)
             where = f"topic {topic}: replicas {replicas} of partition {partition}"
-            if not replicas or len(set(replicas)) != len(replicas):
-                raise InvalidReplicaAssignmentError(f"{where} are not different brokers")
-            unknown = [replica for replica in replicas if self._brokers.broker(replica) is None]
-            if unknown:
-                raise InvalidReplicaAssignmentError(f"{where}: broker {unknown[0]} is not registered")
+            self._check_brokers(where, replicas)
             if len(replicas) != factor:
                 raise InvalidReplicaAssignmentError(f"{where}: the other partitions have {factor} replicas")
             if not usable.keys() & set(replicas):
                 raise InvalidReplicaAssignmentError(f"{where}: each of them is fenced or stopping")
         self._check_bound(topic, factor)
+
+    def check_replicas(self, partition: str, replicas: Sequence[int]) -> None:
+        """Raise `InvalidReplicaAssignmentError` unless these may be the replicas of a partition that exists, and
+        `InvalidReplicationFactorError` for too many of them. Registered brokers, each once; they need not be live."""
+        self._check_brokers(f"{partition}: replicas {list(replicas)}", replicas)
+        self._check_bound(partition, len(replicas))
+
+    def _check_brokers(self, where: str, replicas: Sequence[int]) -> None:
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignmentError(f"{where} are not different brokers")
+        unknown = [replica for replica in replicas if self._brokers.broker(replica) is None]
+        if unknown:
+            raise InvalidReplicaAssignmentError(f"{where}: broker {unknown[0]} is not registered")
 
     def records(
         self, topic_id: bytes, first: int, count: int, factor: int, assignments: Sequence[ReplicaAssignment]

@@ -29,6 +29,7 @@ from kraftlog.kraft.controller.in_sync_replicas import IsrAnswer, IsrChange, Isr
 from kraftlog.kraft.controller.operations import OperationManager, RequestId
 from kraftlog.kraft.controller.partitions import PartitionKey
 from kraftlog.kraft.controller.producer_ids import ProducerIdBlock, ProducerIdManager
+from kraftlog.kraft.controller.reassignments import ReassignmentManager
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
 from kraftlog.kraft.controller.topics import TopicManager
@@ -37,6 +38,8 @@ from kraftlog.kraft.image.partition_state import RECOVERING
 from kraftlog.kraft.records import MAX_OPERATION_BYTES, OffsetRecord, encode_records
 from kraftlog.kraft.timeline import SnapshotRegistry
 from kraftlog.proto.admin_pb2 import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ConfigResource,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -165,6 +168,14 @@ class Controller:
             rules_of=self.topics.rules_of,
             may_lead_now=lambda: self.elections.may_lead(self.brokers.usable_racks()),
         )
+        self.reassignments = ReassignmentManager(
+            self.topics.partitions,
+            self.brokers,
+            assigner=self.topics.assigner,
+            rules_of=self.topics.rules_of,
+            topic_id_of=self.topics.topic_id,
+            may_lead_now=lambda: self.elections.may_lead(self.brokers.usable_racks()),
+        )
         self.life = BrokerLife(
             brokers=self.brokers,
             partitions=self.topics.partitions,
@@ -192,6 +203,7 @@ class Controller:
         unfenced = [broker.node_id for broker in self.brokers.all() if not broker.is_fenced]
         self.sessions.restart(unfenced, now_ms)
         self.elections.restart()
+        self.reassignments.look_at_all()
         self._report_recovering()
         self._next_balance_ms = now_ms + self._balance_interval_ms
         records = self.features.bootstrap_records()
@@ -215,7 +227,8 @@ class Controller:
         return 1000 * self._config.leader_imbalance_check_interval_seconds
 
     def poll(self, *, now_ms: float, wall_ms: int) -> float | None:
-        """Fence brokers that are silent, go on with elections that were too many for one batch, and balance leaders.
+        """Fence brokers that are silent, go on with elections that were too many for one batch, end reassignments that are
+        done, and balance leaders.
 
         At most one batch of each. Returns when to call again (monotonic ms), None while not active.
         """
@@ -224,6 +237,7 @@ class Controller:
         deadlines = [
             self._fence_silent(now_ms, wall_ms),
             self._elect_left_over(now_ms, wall_ms),
+            self._complete_reassignments(now_ms, wall_ms),
             self._balance(now_ms, wall_ms),
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -241,6 +255,10 @@ class Controller:
 
     def _elect_left_over(self, now_ms: float, wall_ms: int) -> float | None:
         records = self.elections.left_over()
+        return None if not records else self._carry_out(records, now_ms, wall_ms)
+
+    def _complete_reassignments(self, now_ms: float, wall_ms: int) -> float | None:
+        records = self.reassignments.completions()
         return None if not records else self._carry_out(records, now_ms, wall_ms)
 
     def _balance(self, now_ms: float, wall_ms: int) -> float | None:
@@ -386,18 +404,23 @@ class Controller:
                 self.topics.replay_topic(record.topic)
             case "partition":
                 self.topics.replay_partition(record.partition)
+                self.reassignments.partition_changed((record.partition.topic_id, record.partition.partition))
             case "partition_change":
-                self.topics.replay_partition_change(record.partition_change)
+                change = record.partition_change
+                self.topics.replay_partition_change(change)
+                self.reassignments.partition_changed((change.topic_id, change.partition))
             case "remove_topic":
                 self.topics.replay_remove(record.remove_topic)
             case "config":
                 self.configs.replay(record.config)
+                self.reassignments.look_at_all()
             case "register_broker":
                 self.brokers.replay_register(record.register_broker)
             case "unregister_broker":
                 self.brokers.replay_unregister(record.unregister_broker)
             case "broker_registration_change":
                 self.brokers.replay_change(record.broker_registration_change)
+                self.reassignments.look_at_all()
             case "producer_ids":
                 self.producer_ids.replay(record.producer_ids)
             case "feature_level":
@@ -451,6 +474,11 @@ class Controller:
 
     def elect_leaders(self, request: ElectLeadersRequest) -> Result[ElectLeadersResponse]:
         return self.elections.elect(request)
+
+    def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> Result[AlterPartitionReassignmentsResponse]:
+        return self.reassignments.alter(request)
 
     def update_features(self, request: UpdateFeaturesRequest) -> Result[UpdateFeaturesResponse]:
         return self.features.update(request)

@@ -23,6 +23,7 @@ from kraftlog.kraft.image.completed_operations import (
 )
 from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict, TimelineInt
 from kraftlog.proto.admin_pb2 import (
+    AlterPartitionReassignmentsResponse,
     CreatePartitionsResponse,
     CreateTopicsResponse,
     DeleteTopicsResponse,
@@ -59,6 +60,7 @@ DELETE_TOPICS = _message("delete_topics", DeleteTopicsResponse)
 CREATE_PARTITIONS = _message("create_partitions", CreatePartitionsResponse)
 ALTER_CONFIGS = _message("incremental_alter_configs", IncrementalAlterConfigsResponse)
 ELECT_LEADERS = _message("elect_leaders", ElectLeadersResponse)
+ALTER_REASSIGNMENTS = _message("alter_partition_reassignments", AlterPartitionReassignmentsResponse)
 UPDATE_FEATURES = _message("update_features", UpdateFeaturesResponse)
 ALLOCATE_PRODUCER_IDS = OperationKind(
     "allocate_producer_ids", lambda block: _BLOCK.pack(*block), lambda data: ProducerIdBlock(*_BLOCK.unpack(data))

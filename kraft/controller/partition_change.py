@@ -16,12 +16,12 @@ are empty. A replica that may have lost records (`lost`) leaves both for the las
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from kraftlog.kraft.image import NO_LEADER, PartitionImage
+from kraftlog.kraft.image import NO_DIRECTORY, NO_LEADER, PartitionImage
 from kraftlog.kraft.image.partition_state import RECOVERED, RECOVERING, changed_partition
-from kraftlog.proto.metadata_pb2 import MetadataRecord, PartitionChangeRecord, ReplicaList
+from kraftlog.proto.metadata_pb2 import DirectoryList, MetadataRecord, PartitionChangeRecord, ReplicaList
 
 
 class Election(Enum):
@@ -42,7 +42,7 @@ class PartitionRules:
     """Whether a replica that may lack acknowledged records may lead."""
 
     def effective_min(self, partition: PartitionImage) -> int:
-        return min(self.min_insync_replicas, len(partition.replicas))
+        return min(self.min_insync_replicas, len(partition.original_replicas))
 
 
 MayLead = Callable[[PartitionImage, int], bool]
@@ -88,6 +88,60 @@ def change_of(
     if record is None:
         return None
     changed_partition(partition, record)  # raises what no transition allows, before anything is written
+    return MetadataRecord(partition_change=record)
+
+
+def replicas_change_of(
+    topic_id: bytes,
+    partition: PartitionImage,
+    rules: PartitionRules,
+    may_lead: MayLead,
+    *,
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...] = (),
+    removing: tuple[int, ...] = (),
+) -> MetadataRecord | None:
+    """The record that gives the partition these replicas, and with them a step of a reassignment. Who leads goes on
+    unless it is one of those that go. None: then nobody could lead who has every acknowledged record.
+    """
+    isr = tuple(replica for replica in replicas if replica in partition.in_sync_replicas)
+    elr = tuple(replica for replica in replicas if replica in partition.eligible_leader_replicas)
+    after = replace(
+        partition,
+        replicas=replicas,
+        adding_replicas=adding,
+        removing_replicas=removing,
+        in_sync_replicas=isr,
+        eligible_leader_replicas=elr,
+        last_known_elr=tuple(replica for replica in replicas if replica in partition.last_known_elr),
+    )
+    choice = _Choice(partition.leader_id)
+    if partition.leader_id not in (NO_LEADER, *isr):
+        choice = _choose(
+            after, isr, elr, replace(rules, unclean_election=False), may_lead, frozenset(), Election.ONLINE
+        )
+        if choice.leader_id == NO_LEADER or not choice.is_clean:
+            return None
+        if choice.leader_id not in isr:
+            isr = (choice.leader_id,)
+    elr, last_known = _eligible(after, isr, rules, frozenset())
+    record = _difference(topic_id, partition, choice, isr, elr, last_known, has_recovered=False)
+    if record is None:
+        record = PartitionChangeRecord(topic_id=topic_id, partition=partition.partition)
+    for name, before, wanted in (
+        ("replicas", partition.replicas, replicas),
+        ("adding_replicas", partition.adding_replicas, adding),
+        ("removing_replicas", partition.removing_replicas, removing),
+    ):
+        if wanted != before:
+            getattr(record, name).CopyFrom(ReplicaList(replicas=wanted))
+    if partition.directories:
+        known = dict(zip(partition.replicas, partition.directories, strict=True))
+        directories = [known.get(replica, NO_DIRECTORY) for replica in replicas]
+        record.directories.CopyFrom(DirectoryList(directories=directories))
+    if not set(partition.replicas) <= set(replicas):
+        record.leader_id = choice.leader_id  # another epoch, also with the same leader: see `transitions`
+    changed_partition(partition, record)
     return MetadataRecord(partition_change=record)
 
 

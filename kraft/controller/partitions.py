@@ -47,6 +47,7 @@ class PartitionStore:
         self._eligible = _Index(registry)
         self._preferring = _Index(registry)
         self._not_led_by_preferred = _Index(registry)
+        self._reassigning: TimelineDict[PartitionKey, None] = TimelineDict(registry)
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -95,6 +96,13 @@ class PartitionStore:
         """Partitions that prefer this broker as leader and have another one, or none."""
         return self._not_led_by_preferred.of(node_id)
 
+    def reassigning(self) -> list[PartitionKey]:
+        return sorted(self._reassigning)
+
+    @property
+    def reassigning_count(self) -> int:
+        return len(self._reassigning)
+
     def recovering(self) -> list[tuple[PartitionKey, PartitionImage]]:
         """Led uncleanly, and the leader has not recovered; looks at every partition."""
         return [(key, self._partitions[key]) for key in sorted(self._partitions) if self._partitions[key].is_recovering]
@@ -117,6 +125,10 @@ class PartitionStore:
         )
         self._preferring.change(key, _preferred(before), _preferred(partition))
         self._not_led_by_preferred.change(key, _missed(before), _missed(partition))
+        if partition is not None and partition.is_reassigning:
+            self._reassigning[key] = None
+        elif before is not None and before.is_reassigning:
+            del self._reassigning[key]
 
 
 def _leader(partition: PartitionImage | None) -> tuple[int, ...]:

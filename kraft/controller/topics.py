@@ -89,7 +89,7 @@ class TopicManager:
         self._random = random
         self._brokers = brokers
         self._configs = configs
-        self._assigner = Assigner(brokers, random, config.max_replication_factor)
+        self.assigner = Assigner(brokers, random, config.max_replication_factor)
         self._topics: TimelineDict[bytes, _Topic] = TimelineDict(registry)
         self._ids: TimelineDict[str, bytes] = TimelineDict(registry)
         self._collisions: TimelineDict[str, frozenset[str]] = TimelineDict(registry)
@@ -214,14 +214,14 @@ class TopicManager:
                 )
             shape = _Shape(len(topic.assignments), len(topic.assignments[0].replicas))
             self._check_count(topic.name, shape.partition_count)
-            self._assigner.check_manual(topic.name, topic.assignments, 0, shape.replication_factor)
+            self.assigner.check_manual(topic.name, topic.assignments, 0, shape.replication_factor)
             return shape
         count = self._config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
         self._check_count(topic.name, count)
         factor = topic.replication_factor
         if factor == -1:
             factor = self._config.default_replication_factor or max(min(3, len(self._brokers.usable_racks())), 1)
-        self._assigner.check_factor(topic.name, factor)
+        self.assigner.check_factor(topic.name, factor)
         return _Shape(count, factor)
 
     @staticmethod
@@ -244,7 +244,7 @@ class TopicManager:
         return [
             MetadataRecord(topic=TopicRecord(name=topic.name, topic_id=topic_id)),
             *self._configs.records_for_topic(topic.name, topic.configs),
-            *self._assigner.records(topic_id, 0, shape.partition_count, shape.replication_factor, topic.assignments),
+            *self.assigner.records(topic_id, 0, shape.partition_count, shape.replication_factor, topic.assignments),
         ]
 
     # --- deletion -----------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class TopicManager:
                 continue
             if not request.validate_only:
                 first, added = topic.partition_count, growth.total_count - topic.partition_count
-                records += self._assigner.records(topic.topic_id, first, added, factor, growth.assignments)
+                records += self.assigner.records(topic.topic_id, first, added, factor, growth.assignments)
         return Result(response, records)
 
     def _check_growth(self, growth: NewPartitions) -> tuple[_Topic, int]:
@@ -315,16 +315,16 @@ class TopicManager:
                 f"topic {topic.name}: {growth.total_count} partitions are asked for, it has {topic.partition_count}"
                 f" and can grow to {MAX_PARTITIONS_PER_TOPIC}"
             )
-        factor = len(self._partitions[topic_id, 0].replicas)
+        factor = len(self._partitions[topic_id, 0].target_replicas)
         if growth.assignments:
             added = growth.total_count - topic.partition_count
             if len(growth.assignments) != added:
                 raise InvalidReplicaAssignmentError(
                     f"topic {topic.name}: {len(growth.assignments)} assignments were sent for {added} new partitions"
                 )
-            self._assigner.check_manual(topic.name, growth.assignments, topic.partition_count, factor)
+            self.assigner.check_manual(topic.name, growth.assignments, topic.partition_count, factor)
         else:
-            self._assigner.check_factor(topic.name, factor)
+            self.assigner.check_factor(topic.name, factor)
         return topic, factor
 
     # --- replay -------------------------------------------------------------------------------------------------

@@ -34,6 +34,22 @@ class PartitionImage:
     directories: tuple[bytes, ...] = ()
     """Directory of each replica, in the order of `replicas`; NO_DIRECTORY where it is not known. Empty: of none."""
 
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether it is on its way from `original_replicas` to `target_replicas` (KIP-455)."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """Its replicas when no reassignment is under way any more."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """Those that it had before the reassignment; the whole time through, min.insync.replicas is held against
+        their number, so that replicas that are only just being filled neither stop writes nor allow any."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding_replicas)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:

@@ -21,7 +21,9 @@ A replica of it (rows: before one record, columns: after; L: also becomes the le
 
 IN_SYNC is in the ISR; ELIGIBLE left it when it fell below min.insync.replicas, so it has every acknowledged record;
 LAST_KNOWN was one of both before an unclean stop. A clean leader is IN_SYNC or ELIGIBLE before it is elected. Only a
-leader's partition takes replicas into its ISR, and the leader epoch grows exactly where a leader is named (KIP-101).
+leader's partition takes replicas into its ISR, and the leader epoch grows exactly where a leader is named (KIP-101). It
+also grows where a replica becomes ABSENT: should the broker get the partition again, with an empty log, nothing that it
+reported before counts.
 """
 
 from collections.abc import Mapping
@@ -108,6 +110,8 @@ def check_change(before: PartitionImage, after: PartitionImage) -> None:
         raise _illegal(
             after, f"changes leader {before.leader_id}@{before.leader_epoch} to {after.leader_id}@{after.leader_epoch}"
         )
+    if after.leader_epoch == before.leader_epoch and not set(before.replicas) <= set(after.replicas):
+        raise _illegal(after, f"loses a replica of {list(before.replicas)} within leader epoch {before.leader_epoch}")
     if after.partition_epoch != before.partition_epoch + 1:
         raise _illegal(after, f"goes from partition epoch {before.partition_epoch} to {after.partition_epoch}")
     if (
@@ -146,6 +150,12 @@ def check_shape(partition: PartitionImage) -> None:
             raise _illegal(partition, f"has {name} {list(some)} of replicas {list(replicas)}")
     if (elr or last_known) and len({*isr, *elr, *last_known}) != len(isr) + len(elr) + len(last_known):
         raise _illegal(partition, f"has a replica twice in ISR {isr}, ELR {elr}, last known ELR {last_known}")
+    adding, removing = partition.adding_replicas, partition.removing_replicas
+    if adding or removing:
+        if not known.issuperset((*adding, *removing)) or len({*adding, *removing}) != len(adding) + len(removing):
+            raise _illegal(partition, f"adds {list(adding)} and removes {list(removing)} of replicas {list(replicas)}")
+        if not partition.original_replicas or not partition.target_replicas:
+            raise _illegal(partition, f"adds {list(adding)} and removes {list(removing)}, all of its replicas")
     if partition.leader_id != NO_LEADER and partition.leader_id not in isr:
         raise _illegal(partition, f"has leader {partition.leader_id} outside of its ISR {list(isr)}")
     if partition.is_recovering and partition.leader_id != NO_LEADER and isr != (partition.leader_id,):

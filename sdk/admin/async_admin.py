@@ -38,6 +38,7 @@ from kraftlog.sdk.metadata import Cluster
 from kraftlog.sdk.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFinder
 from kraftlog.sdk.options import AdminOptions
 from kraftlog.sdk.producer.async_producer import default_connector
+from kraftlog.sdk.reassignments import alteration, ongoing
 from kraftlog.sdk.types import (
     ClusterDescription,
     ClusterNodeDescription,
@@ -50,6 +51,7 @@ from kraftlog.sdk.types import (
     NewTopic,
     NodeInfo,
     OffsetAndMetadata,
+    PartitionReassignment,
     QuorumDescription,
     TopicDescription,
     TopicPartition,
@@ -386,6 +388,46 @@ class AsyncAdmin:
                 _raise(result.error_code, f"{result.topic}-{result.partition}", result.error_message)
                 elected[TopicPartition(result.topic, result.partition)] = result.leader_id
         return elected
+
+    async def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        validate_only: bool = False,
+        keep_replication_factor: bool = False,
+    ) -> None:
+        """Give partitions other replicas, the preferred leader first; None: cancel what is under way (KIP-455).
+
+            await admin.alter_partition_reassignments({TopicPartition("orders", 0): [1, 2, 3]})
+
+        Returns when they have begun: added replicas catch up first, then the others leave; `list_partition_reassignments`
+        tells which are still under way. With `keep_replication_factor` a target with more or fewer replicas is refused.
+        Raises the first partition's error, for instance `InvalidReplicaAssignmentError` or
+        `NoReassignmentInProgressError`, while others may have begun. Retried safely.
+        """
+        if not reassignments:
+            return
+        request = alteration(
+            reassignments,
+            timeout_ms=self.config.request_timeout_ms,
+            request_id=self._request_id(),
+            validate_only=validate_only,
+            keep_replication_factor=keep_replication_factor,
+        )
+        data = await self._admin("AlterPartitionReassignments", request.SerializeToString())
+        for result in admin_pb2.AlterPartitionReassignmentsResponse.FromString(data).partitions:
+            _raise(result.error_code, f"{result.topic}-{result.partition}", result.error_message)
+
+    async def list_partition_reassignments(
+        self, topics: Iterable[str] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The reassignments that are under way, of all topics or of these."""
+        names = None if topics is None else list(topics)
+        if names is not None and not names:
+            return {}
+        request = admin_pb2.ListPartitionReassignmentsRequest(topics=names)
+        data = await self._admin("ListPartitionReassignments", request.SerializeToString())
+        return ongoing(admin_pb2.ListPartitionReassignmentsResponse.FromString(data))
 
     async def update_features(
         self, levels: Mapping[str, int], *, upgrade_type: str = "upgrade", validate_only: bool = False

@@ -22,6 +22,7 @@ from kraftlog.sdk.types import (
     GroupOffset,
     LogDirDescription,
     NewTopic,
+    PartitionReassignment,
     QuorumDescription,
     TopicDescription,
     TopicPartition,
@@ -148,6 +149,26 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """See `AsyncAdmin.elect_leaders`."""
         return self._run(lambda admin: admin.elect_leaders(partitions, unclean=unclean))
+
+    def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        validate_only: bool = False,
+        keep_replication_factor: bool = False,
+    ) -> None:
+        """See `AsyncAdmin.alter_partition_reassignments`."""
+        self._run(
+            lambda admin: admin.alter_partition_reassignments(
+                reassignments, validate_only=validate_only, keep_replication_factor=keep_replication_factor
+            )
+        )
+
+    def list_partition_reassignments(
+        self, topics: Iterable[str] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """See `AsyncAdmin.list_partition_reassignments`."""
+        return self._run(lambda admin: admin.list_partition_reassignments(topics))
 
     def update_features(
         self, levels: Mapping[str, int], *, upgrade_type: str = "upgrade", validate_only: bool = False

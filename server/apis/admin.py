@@ -9,6 +9,8 @@ from kraftlog import __version__
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC, BrokerImage
 from kraftlog.logstore import TOPIC_CONFIGS
 from kraftlog.proto.admin_pb2 import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ClusterNode,
     ConfigEntry,
     ConfigResource,
@@ -29,7 +31,10 @@ from kraftlog.proto.admin_pb2 import (
     ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
     NewTopic,
+    OngoingReassignment,
     PartitionDescription,
     TopicDescription,
     UnregisterBrokerRequest,
@@ -52,6 +57,7 @@ from kraftlog.server.apis.metadata import topic_of
 from kraftlog.server.controller import ControllerClient
 from kraftlog.server.controller.operations import (
     ALTER_CONFIGS,
+    ALTER_REASSIGNMENTS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -129,6 +135,37 @@ class AdminHandler:
         """Each partition succeeds or fails by itself."""
         return await self._change(ELECT_LEADERS, request)
 
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, context: CallContext
+    ) -> AlterPartitionReassignmentsResponse:
+        """Each partition succeeds or fails by itself."""
+        return await self._change(ALTER_REASSIGNMENTS, request)
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, context: CallContext
+    ) -> ListPartitionReassignmentsResponse:
+        """Those under way, by topic and partition; of topics that do not exist there are none."""
+        is_stale = await self._catch_up(allow_stale=request.allow_stale)
+        topics = self._replicas.image.topics
+        names = sorted(set(request.topics)) or list(topics)
+        return ListPartitionReassignmentsResponse(
+            partitions=[
+                OngoingReassignment(
+                    topic=name,
+                    partition=number,
+                    replicas=partition.replicas,
+                    adding_replicas=partition.adding_replicas,
+                    removing_replicas=partition.removing_replicas,
+                    in_sync_replicas=partition.in_sync_replicas,
+                )
+                for name in names
+                if name in topics
+                for number, partition in topics[name].partitions.items()
+                if partition.is_reassigning
+            ],
+            stale=is_stale,
+        )
+
     async def update_features(self, request: UpdateFeaturesRequest, context: CallContext) -> UpdateFeaturesResponse:
         """All or nothing."""
         return await self._change(UPDATE_FEATURES, request)
@@ -169,6 +206,7 @@ class AdminHandler:
             topic = topic_of(image, name)
         except KraftlogError as error:
             return TopicDescription(name=name, error_code=int(error.code), error_message=error.message)
+        min_in_sync = self._replicas.log_config(name).min_insync_replicas
         return TopicDescription(
             name=name,
             topic_id=topic.topic_id,
@@ -184,6 +222,9 @@ class AdminHandler:
                     eligible_leader_replicas=partition.eligible_leader_replicas,
                     last_known_elr=partition.last_known_elr,
                     recovering=partition.is_recovering,
+                    adding_replicas=partition.adding_replicas,
+                    removing_replicas=partition.removing_replicas,
+                    min_in_sync_replicas=min(min_in_sync, len(partition.original_replicas)),
                 )
                 for partition in topic.partitions.values()
             ],

@@ -110,6 +110,12 @@ class Services:
                 admin_pb2.DescribeLogDirsRequest, self.log_dirs.describe_log_dirs
             ),
             prefix + "ElectLeaders": protobuf_handler(admin_pb2.ElectLeadersRequest, admin.elect_leaders),
+            prefix + "AlterPartitionReassignments": protobuf_handler(
+                admin_pb2.AlterPartitionReassignmentsRequest, admin.alter_partition_reassignments
+            ),
+            prefix + "ListPartitionReassignments": protobuf_handler(
+                admin_pb2.ListPartitionReassignmentsRequest, admin.list_partition_reassignments
+            ),
             prefix + "UpdateFeatures": protobuf_handler(admin_pb2.UpdateFeaturesRequest, admin.update_features),
             prefix + "UnregisterBroker": protobuf_handler(admin_pb2.UnregisterBrokerRequest, admin.unregister_broker),
             prefix + "DescribeQuorum": protobuf_handler(admin_pb2.DescribeQuorumRequest, self.quorum.describe_quorum),

@@ -78,6 +78,12 @@ async def _elect_leaders(
     return await quorum.controller.elect_leaders(request, request_id=request.request_id or None)
 
 
+async def _alter_reassignments(
+    quorum: QuorumNode, request: admin_pb2.AlterPartitionReassignmentsRequest, is_internal: bool
+) -> admin_pb2.AlterPartitionReassignmentsResponse:
+    return await quorum.controller.alter_partition_reassignments(request, request_id=request.request_id or None)
+
+
 async def _update_features(
     quorum: QuorumNode, request: admin_pb2.UpdateFeaturesRequest, is_internal: bool
 ) -> admin_pb2.UpdateFeaturesResponse:
@@ -230,6 +236,12 @@ ALTER_CONFIGS = Operation(
     _alter_configs,
 )
 ELECT_LEADERS = Operation("ElectLeaders", admin_pb2.ElectLeadersRequest, admin_pb2.ElectLeadersResponse, _elect_leaders)
+ALTER_REASSIGNMENTS = Operation(
+    "AlterPartitionReassignments",
+    admin_pb2.AlterPartitionReassignmentsRequest,
+    admin_pb2.AlterPartitionReassignmentsResponse,
+    _alter_reassignments,
+)
 UPDATE_FEATURES = Operation(
     "UpdateFeatures", admin_pb2.UpdateFeaturesRequest, admin_pb2.UpdateFeaturesResponse, _update_features
 )
@@ -268,6 +280,7 @@ OPERATIONS: dict[str, Operation[Any, Any]] = {
         CREATE_PARTITIONS,
         ALTER_CONFIGS,
         ELECT_LEADERS,
+        ALTER_REASSIGNMENTS,
         UPDATE_FEATURES,
         UNREGISTER_BROKER,
         DESCRIBE_QUORUM,

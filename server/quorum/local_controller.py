@@ -16,6 +16,8 @@ from kraftlog.kraft.controller import (
     operations,
 )
 from kraftlog.proto.admin_pb2 import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -105,6 +107,15 @@ class LocalController:
     ) -> ElectLeadersResponse:
         return await self._submit(lambda: self._controller.elect_leaders(request), operations.ELECT_LEADERS, request_id)
 
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, *, request_id: bytes | None = None
+    ) -> AlterPartitionReassignmentsResponse:
+        response = await self._submit(
+            lambda: self._controller.alter_partition_reassignments(request), operations.ALTER_REASSIGNMENTS, request_id
+        )
+        self._poll()  # what needs no copying is done at once
+        return response
+
     async def update_features(
         self, request: UpdateFeaturesRequest, *, request_id: bytes | None = None
     ) -> UpdateFeaturesResponse:
@@ -114,7 +125,9 @@ class LocalController:
 
     async def alter_partition(self, node_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> list[IsrAnswer]:
         """The in-sync replicas of partitions that `node_id` leads; one answer for each change."""
-        return await self._submit(lambda: self._controller.alter_partition(node_id, broker_epoch, changes))
+        answers = await self._submit(lambda: self._controller.alter_partition(node_id, broker_epoch, changes))
+        self._poll()  # a reassignment may be complete with it
+        return answers
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         """The broker epoch. The broker is fenced until its first heartbeat with up-to-date metadata."""

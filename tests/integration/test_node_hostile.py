@@ -124,6 +124,14 @@ def good_requests() -> dict[str, bytes]:
         A + "ElectLeaders": admin_pb2.ElectLeadersRequest(
             topics=[admin_pb2.ElectionTopic(name="orders", partitions=[0, 1])]
         ),
+        A + "AlterPartitionReassignments": admin_pb2.AlterPartitionReassignmentsRequest(
+            partitions=[
+                admin_pb2.PartitionReassignment(
+                    topic="orders", partition=1, target=admin_pb2.ReplicaAssignment(replicas=[1])
+                )
+            ]
+        ),
+        A + "ListPartitionReassignments": admin_pb2.ListPartitionReassignmentsRequest(topics=["orders"]),
         A + "UpdateFeatures": admin_pb2.UpdateFeaturesRequest(
             updates=[admin_pb2.FeatureUpdate(name="metadata.version", level=1)], validate_only=True
         ),

@@ -31,7 +31,6 @@ Batch = list[MetadataRecord]
 
 _NODES = st.integers(1, 4)
 _REPLICAS = st.lists(_NODES, unique=True, min_size=1, max_size=4)
-_SOME_NODES = st.lists(_NODES, unique=True, max_size=3)
 _NAMES = st.sampled_from(["a", "b", "orders", "x" * 249, "__consumer_offsets"])
 _KEYS = st.sampled_from(["retention.ms", "cleanup.policy"])
 _VALUES = st.none() | st.text(max_size=5)
@@ -103,6 +102,7 @@ def _partition(draw: DrawFn, topic_id: bytes, number: int) -> MetadataRecord:
     replicas = draw(_REPLICAS)
     states = draw(st.lists(st.integers(0, 3), min_size=len(replicas), max_size=len(replicas)))
     in_state = [[replica for replica, state in zip(replicas, states, strict=True) if state == n] for n in range(4)]
+    moves = list(zip(replicas[1:], draw(st.lists(st.integers(0, 2), min_size=3, max_size=3)), strict=False))
     leader_id = draw(st.sampled_from([-1, *in_state[0]]))
     is_recovering = len(in_state[0]) == 1 and draw(st.booleans())
     return MetadataRecord(
@@ -111,8 +111,8 @@ def _partition(draw: DrawFn, topic_id: bytes, number: int) -> MetadataRecord:
             partition=number,
             replicas=replicas,
             in_sync_replicas=in_state[0],
-            removing_replicas=draw(_SOME_NODES),
-            adding_replicas=draw(_SOME_NODES),
+            removing_replicas=[replica for replica, move in moves if move == 1],
+            adding_replicas=[replica for replica, move in moves if move == 2],
             eligible_leader_replicas=in_state[1],
             last_known_elr=in_state[2],
             leader_id=leader_id,

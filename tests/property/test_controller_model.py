@@ -28,6 +28,7 @@ from kraftlog.kraft.image import NO_LEADER, PartitionImage, completed_operations
 from kraftlog.kraft.records import OffsetRecord
 from kraftlog.proto.admin_pb2 import (
     AlterConfigsResource,
+    AlterPartitionReassignmentsRequest,
     ConfigChange,
     ConfigResource,
     CreatePartitionsRequest,
@@ -39,6 +40,7 @@ from kraftlog.proto.admin_pb2 import (
     IncrementalAlterConfigsRequest,
     NewPartitions,
     NewTopic,
+    PartitionReassignment,
     UpdateFeaturesRequest,
 )
 from kraftlog.proto.errors import ErrorCode, KraftlogError, NotControllerError, ThrottlingQuotaExceededError
@@ -65,8 +67,8 @@ CONFIGS = st.fixed_dictionaries(
 class Known:
     """What the log up to some batch says, in the model's words."""
 
-    topics: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Name -> (partitions, replication factor)."""
+    topics: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Name -> how many replicas each partition is to have."""
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=lambda: {"metadata.version": 1})
     next_producer_id: int = 0
@@ -194,9 +196,11 @@ class ControllerMachine(RuleBasedStateMachine):
             if record.HasField("partition"):
                 self.complete[record.partition.topic_id, record.partition.partition] = set(record.partition.replicas)
             change = record.partition_change
+            key = (change.topic_id, change.partition)
             if change.leader_recovery_state == 1:
-                key = (change.topic_id, change.partition)
                 self.complete[key] = {change.leader_id}
+            if change.HasField("replicas"):
+                self.complete[key] &= set(change.replicas.replicas)  # the others delete their logs
         self.look_at_answers()
 
     def ask(
@@ -256,7 +260,7 @@ class ControllerMachine(RuleBasedStateMachine):
         def effect(known: Known, response: Any) -> Known:
             return replace(
                 known,
-                topics={**known.topics, name: (partitions, factor)},
+                topics={**known.topics, name: (factor,) * partitions},
                 configs={**known.configs, name: configs},
             )
 
@@ -307,15 +311,16 @@ class ControllerMachine(RuleBasedStateMachine):
         shape = self.newest.topics.get(name)
         if shape is None:
             expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif count <= shape[0]:
+        elif count <= len(shape):
             expected = ErrorCode.INVALID_PARTITIONS
-        elif shape[1] > len(self.live()):
+        elif shape[0] > len(self.live()):
             expected = ErrorCode.INVALID_REPLICATION_FACTOR
         else:
             expected = ErrorCode.NONE
 
         def effect(known: Known, response: Any) -> Known:
-            return replace(known, topics={**known.topics, name: (count, known.topics[name][1])})
+            before = known.topics[name]
+            return replace(known, topics={**known.topics, name: before + before[:1] * (count - len(before))})
 
         def check(response: Any, error: KraftlogError | None) -> None:
             assert error is None
@@ -604,7 +609,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if key is None or partition is None or partition.leader_id == NO_LEADER or partition.is_recovering:
             return
         configs = self.cluster.image.configs(2, self.cluster.image.topic_names[key[0]])
-        wanted = min(int(configs.get("min.insync.replicas", "1")), len(partition.replicas))
+        wanted = min(int(configs.get("min.insync.replicas", "1")), len(partition.original_replicas))
         if len(partition.in_sync_replicas) < wanted:
             return
         epoch, entering = self.entering.get(key, (-1, set()))
@@ -628,7 +633,10 @@ class ControllerMachine(RuleBasedStateMachine):
         if not self._follows(leader):
             return
         chosen = data.draw(st.sets(st.sampled_from(partition.replicas)), label="isr") | {leader}
-        known = self.cluster.image.brokers
+        self._alter_isr(key, partition, chosen, is_stale=is_stale)
+
+    def _alter_isr(self, key: Key, partition: PartitionImage, chosen: set[int], *, is_stale: bool) -> None:
+        leader, known = partition.leader_id, self.cluster.image.brokers
         members = [node_id for node_id in partition.replicas if node_id in chosen and node_id in known]
         wanted = tuple((node_id, known[node_id].broker_epoch - is_stale) for node_id in members)
         change = IsrChange(
@@ -668,6 +676,59 @@ class ControllerMachine(RuleBasedStateMachine):
         request = ElectLeadersRequest(type=election, topics=[] if all_of_them else [topic])  # type: ignore[arg-type]
         self.submit(lambda: self.cluster.active.elect_leaders(request))
 
+    @rule(
+        data=st.data(),
+        replicas=st.lists(st.sampled_from(NODES), unique=True, min_size=1, max_size=3),
+        cancels=st.sampled_from([False, False, True]),
+        with_id=st.booleans(),
+    )
+    def reassign(self, data: st.DataObject, replicas: list[int], cancels: bool, with_id: bool) -> None:
+        """Other replicas for a partition, in whatever state it and an earlier reassignment of it are."""
+        key, _ = self._some_partition(data)
+        if key is None:
+            return
+        name = self.cluster.image.topic_names[key[0]]
+        wanted = PartitionReassignment(topic=name, partition=key[1])
+        if not cancels:
+            wanted.target.replicas.extend(replicas)
+        request = AlterPartitionReassignmentsRequest(partitions=[wanted])
+        before = self.cluster.newest.partition(name, key[1])
+        may_succeed = before is not None and (
+            before.is_reassigning if cancels else set(replicas) <= self.cluster.newest.brokers.keys()
+        )
+
+        def effect(known: Known, response: Any) -> Known:
+            if response.partitions[0].error_code or before is None:
+                return known
+            counts = list(known.topics[name])
+            counts[key[1]] = len(before.original_replicas if cancels else replicas)
+            return replace(known, topics={**known.topics, name: tuple(counts)})
+
+        def check(response: Any, error: KraftlogError | None) -> None:
+            assert error is None
+            assert may_succeed or response.partitions[0].error_code, "a reassignment to nowhere"
+
+        self.ask(
+            operations.ALTER_REASSIGNMENTS,
+            lambda: self.cluster.active.alter_partition_reassignments(request),
+            effect=effect,
+            check=check,
+            with_id=with_id,
+        )
+
+    @rule(data=st.data())
+    def catch_up(self, data: st.DataObject) -> None:
+        """All that lives and is a replica enters the ISR, and what follows from it happens."""
+        key, partition = self._some_partition(data)
+        if key is None or partition is None or partition.leader_id == NO_LEADER:
+            return
+        brokers = self.cluster.image.brokers
+        able = [node_id for node_id in partition.replicas if self._follows(node_id) and not brokers[node_id].is_fenced]
+        if self._follows(partition.leader_id):
+            self._alter_isr(key, partition, {*able, partition.leader_id}, is_stale=False)
+            self.commit(100)
+            self.poll()
+
     # --- the quorum ---------------------------------------------------------------------------------------------
 
     @rule(batches=st.integers(1, 3))
@@ -706,9 +767,22 @@ class ControllerMachine(RuleBasedStateMachine):
         fenced = {node_id for node_id in NODES if node_id not in image.brokers or image.brokers[node_id].is_fenced}
         for key, partition in self.partitions():
             assert not fenced & set(partition.in_sync_replicas), f"{key}: fenced brokers in the ISR {partition}"
+            assert not self._is_ready(key, partition), f"{key}: a reassignment that could end goes on: {partition}"
             heirs = {*partition.in_sync_replicas, *partition.eligible_leader_replicas}
             if usable & heirs:
                 assert partition.leader_id != NO_LEADER, f"{key}: nobody leads, but {usable & heirs} may"
+
+    def _is_ready(self, key: Key, partition: PartitionImage) -> bool:
+        """Whether its reassignment can end, with the leader that it has."""
+        configs = self.cluster.image.configs(2, self.cluster.image.topic_names[key[0]])
+        target = partition.target_replicas
+        left = set(target) & set(partition.in_sync_replicas)
+        return (
+            partition.is_reassigning
+            and partition.leader_id in left
+            and set(partition.adding_replicas) <= left
+            and len(left) >= min(int(configs.get("min.insync.replicas", "1")), len(target))
+        )
 
     # --- invariants ---------------------------------------------------------------------------------------------
 
@@ -722,7 +796,8 @@ class ControllerMachine(RuleBasedStateMachine):
     def images_are_what_the_model_says(self) -> None:
         for image, known in ((self.cluster.image, self.known[0][1]), (self.cluster.newest, self.newest)):
             assert {
-                name: (len(topic.partitions), len(topic.partitions[0].replicas)) for name, topic in image.topics.items()
+                name: tuple(len(partition.target_replicas) for partition in topic.partitions.values())
+                for name, topic in image.topics.items()
             } == known.topics
             for topic in image.topics.values():
                 assert list(topic.partitions) == list(range(len(topic.partitions))), "half a topic"

@@ -133,6 +133,7 @@ class Node:
                 partition_epoch=image.partition_epoch,
                 replicas=image.replicas,
                 in_sync_replicas=image.in_sync_replicas,
+                adding_replicas=image.adding_replicas,
                 is_recovering=image.is_recovering,
                 monotonic_ms=self.world.now_ms,
             )

@@ -62,8 +62,8 @@ EVERY = list(partitions())
 
 def succeeding(before: PartitionImage, after: PartitionImage) -> PartitionImage:
     """`after` with the epochs that a record makes."""
-    has_new_leader = after.leader_id != before.leader_id
-    return replace(after, leader_epoch=before.leader_epoch + has_new_leader, partition_epoch=before.partition_epoch + 1)
+    has_new_epoch = after.leader_id != before.leader_id or not set(before.replicas) <= set(after.replicas)
+    return replace(after, leader_epoch=before.leader_epoch + has_new_epoch, partition_epoch=before.partition_epoch + 1)
 
 
 def is_legal(before: PartitionImage, after: PartitionImage) -> bool:
@@ -203,3 +203,24 @@ def test_partition_records_are_the_inverse_of_partitions() -> None:
     """In every state: what a snapshot writes is read as it was."""
     for partition in EVERY:
         assert new_partition(partition_record(bytes(16), partition)) == partition
+
+
+def test_a_replica_goes_only_with_a_new_leader_epoch() -> None:
+    """What it has reported must not count for the empty log that it may get later in the same epoch."""
+    before = partition_of({1: R.IN_SYNC, 2: R.IN_SYNC}, 1)
+    after = succeeding(before, partition_of({1: R.IN_SYNC, 2: R.ABSENT}, 1))
+    check_change(before, after)
+    with pytest.raises(IllegalStateError, match="loses a replica"):
+        check_change(before, replace(after, leader_epoch=before.leader_epoch))
+
+
+@pytest.mark.parametrize(
+    ("adding", "removing"), [((3,), ()), ((), (3,)), ((1,), (1,)), ((1, 2), ()), ((), (1, 2)), ((1, 1), ())]
+)
+def test_a_reassignment_leaves_replicas_at_both_ends(adding: tuple[int, ...], removing: tuple[int, ...]) -> None:
+    """KIP-455: there are original and target replicas, and none is added and removed."""
+    partition = replace(
+        partition_of({1: R.IN_SYNC, 2: R.IN_SYNC}, 1), adding_replicas=adding, removing_replicas=removing
+    )
+    with pytest.raises(IllegalStateError, match="adds"):
+        check_shape(partition)
