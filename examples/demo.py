@@ -1,6 +1,7 @@
 """The demo (`make demo`): 336,776 real flights through a fresh cluster, out again by a group, and through Spark.
 
-Every step is checked against the file that the records came from; a single wrong count ends the demo with exit code 1.
+In the middle of it the leader of a partition is killed. Every step is checked against the file that the records came from;
+a single wrong count ends the demo with exit code 1.
 Data and cluster live in `.demo/`. `KRAFTLOG_DEMO_FLIGHTS` limits the flights, for a quick try.
 """
 
@@ -10,6 +11,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -26,7 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kraftlog import Consumer, Producer
+from kraftlog import Admin, Consumer, Producer
 from kraftlog.proto.errors import KraftlogError
 
 HOME = Path(__file__).parents[1] / ".demo"
@@ -74,6 +76,7 @@ def main() -> int:
         with cluster() as servers, progress() as bars:
             kraftctl("topic", "create", TOPIC, "-p", str(PARTITIONS), "-b", servers)
             expected = produce(servers, archive, bars, rates)
+            kraftctl("cluster", "bootstrap", "--dir", str(CLUSTER))  # starts the node that was killed
             consume(servers, expected, bars, rates)
             means = aggregate(servers, expected, bars, rates)
     except (DemoError, KraftlogError) as error:
@@ -138,6 +141,17 @@ def cluster() -> Iterator[str]:
         console.print("the cluster is stopped")
 
 
+def kill_a_leader(servers: str) -> None:
+    """End the node that leads the topic's first partition as if its power were cut: `kill -9`."""
+    with Admin(bootstrap_servers=servers) as admin:
+        (topic,) = admin.describe_topics([TOPIC])
+    leader = topic.partitions[0].leader_id
+    status = json.loads(kraftctl("cluster", "status", "--dir", str(CLUSTER), "--format", "json"))
+    (pid,) = (node["pid"] for node in status["nodes"] if node["node_id"] == leader)
+    os.kill(pid, signal.SIGKILL)
+    console.print(f"kill -9: node {leader}, which leads {TOPIC}-0, is gone; the others go on")
+
+
 def kraftctl(*arguments: str) -> str:
     command = [sys.executable, "-m", "kraftlog.sdk.cli.main", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -168,8 +182,11 @@ def produce(servers: str, archive: Path, bars: Progress, rates: list[tuple[str, 
     expected = Expected()
     failures: list[BaseException] = []
     began = time.monotonic()
+    half = int(os.environ.get("KRAFTLOG_DEMO_FLIGHTS", FLIGHTS)) // 2
     with Producer(bootstrap_servers=servers, linger_ms=20, compression_type="lz4") as producer:
         for number, row in enumerate(read_flights(archive)):
+            if number == half:
+                kill_a_leader(servers)
             carrier = row["carrier"]
             delay = None if row["arr_delay"] in ("", "NA") else float(row["arr_delay"])  # NA: cancelled
             expected.add(carrier, delay)
