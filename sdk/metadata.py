@@ -140,6 +140,10 @@ class Cluster:
         if node is not None:
             self._avoided[node.address] = None
 
+    def is_avoided(self, node: NodeInfo) -> bool:
+        """Whether it did not answer last time."""
+        return node.address in self._avoided
+
     def refresh_soon(self) -> None:
         """Start a refresh unless one is under way; failures are retried with a growing pause while nobody waits."""
         if not self._is_closed:

@@ -630,7 +630,7 @@ class AsyncAdmin:
         node_id: int | None = None,
         done_before: type[KraftlogError] | None = None,
     ) -> bytes:
-        """Call the controller if it is known as a node, else any broker; `node_id`: call this one.
+        """Call the controller if it is known as a node and answers, else any broker; `node_id`: call this one.
 
         `done_before`: what a repeat is refused with where the first attempt, whose answer was lost, has done it.
         """
@@ -639,12 +639,16 @@ class AsyncAdmin:
         async def attempt(limit_ms: float) -> bytes:
             nonlocal attempts
             channel = await (self._controller(limit_ms) if node_id is None else self._node(node_id, limit_ms))
+            asked = self._cluster.metadata.controller_id if node_id is None else node_id
             attempts += 1
             try:
                 return await channel.unary(ADMIN_SERVICE + method, request, timeout_ms=limit_ms)
             except KraftlogError as error:
                 if attempts > 1 and done_before is not None and isinstance(error, done_before):
                     return b""
+                if isinstance(error, RequestTimedOutError):  # it may hang, and others know who leads since
+                    self._cluster.avoid(asked)
+                    self._cluster.refresh_soon()
                 raise
 
         return await self._retrying(attempt)
@@ -654,7 +658,9 @@ class AsyncAdmin:
         if not metadata.nodes:
             metadata = await self._cluster.refresh(timeout_ms)
         node = metadata.nodes.get(metadata.controller_id)
-        return await self._cluster.any_channel(timeout_ms) if node is None else self._cluster.channel(node)
+        if node is None or self._cluster.is_avoided(node):
+            return await self._cluster.any_channel(timeout_ms)
+        return self._cluster.channel(node)
 
     async def _node(self, node_id: int, timeout_ms: float) -> Channel:
         metadata = await self._cluster.refresh(timeout_ms)
