@@ -1,5 +1,6 @@
-"""`kraftctl broker`: what brokers have on their disks; brokers that will not come back."""
+"""`kraftctl broker`: who there is, what brokers have on their disks; brokers that are to be empty or will not come back."""
 
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kraftlog.proto.names import validate_topic_name
+from kraftlog.sdk.cli.lazy import Entry, LazyGroup
 from kraftlog.sdk.cli.options import bootstrap_option, client_options, format_option
 from kraftlog.sdk.cli.output import plural, print_json, table
 from kraftlog.sdk.cli.remote import admin_client
@@ -28,12 +30,59 @@ _COLUMNS = (
 )
 
 
-@click.group()
+_COMMANDS = {
+    "list": Entry("kraftlog.sdk.cli.broker:list_brokers", "List brokers with their replicas and leaderships."),
+    "drain": Entry("kraftlog.sdk.cli.reassign:drain", "Move all replicas of a broker to others."),
+    "unregister": Entry("kraftlog.sdk.cli.broker:unregister", "Forget a broker that will not come back."),
+    "log-dirs": Entry("kraftlog.sdk.cli.broker:log_dirs", "Show what brokers have on their disks."),
+}
+
+
+@click.command(cls=LazyGroup, entries=_COMMANDS)
 def broker() -> None:
-    """Look at what brokers have on their disks, forget those that are gone."""
+    """List brokers and what they have on their disks, empty them, forget those that are gone."""
 
 
-@broker.command()
+@click.command("list")
+@bootstrap_option
+@client_options
+@format_option
+def list_brokers(bootstrap_servers: str, extra: tuple[str, ...], output_format: str) -> None:
+    """List brokers: where they are, how many partitions they lead, and how many of their replicas are in sync."""
+    with admin_client(bootstrap_servers, extra) as admin:
+        nodes = admin.describe_cluster().nodes
+        partitions = [each for topic in admin.describe_topics() for each in topic.partitions]
+    leads = Counter(each.leader_id for each in partitions)
+    replicas = Counter(node for each in partitions for node in each.replicas)
+    in_sync = Counter(node for each in partitions for node in each.in_sync_replicas)
+    documents = [
+        {
+            **asdict(node),
+            "leaders": leads[node.node_id],
+            "replicas": replicas[node.node_id],
+            "in_sync": in_sync[node.node_id],
+        }
+        for node in nodes
+    ]
+    if output_format == "json":
+        print_json(documents)
+        return
+    rows = [
+        (
+            node.node_id,
+            f"{node.host}:{node.port}",
+            node.rack or None,
+            "fenced" if node.fenced else "active",
+            leads[node.node_id],
+            replicas[node.node_id],
+            in_sync[node.node_id],
+        )
+        for node in nodes
+    ]
+    click.echo(table(("broker", "address", "rack", "state", "leads", "replicas", "in sync"), rows))
+
+
+@click.command()
 @click.argument("node", type=click.IntRange(min=0))
 @bootstrap_option
 @client_options
@@ -48,7 +97,7 @@ def unregister(node: int, bootstrap_servers: str, extra: tuple[str, ...], output
         click.echo(f"broker {node} is forgotten")
 
 
-@broker.command("log-dirs")
+@click.command("log-dirs")
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option(
     "--node", "nodes", type=int, multiple=True, help="Only this node; may be repeated. Default: all that live."

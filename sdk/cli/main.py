@@ -17,9 +17,13 @@ COMMANDS = {
     "produce": Entry("kraftlog.sdk.cli.produce:produce", "Write lines or CSV rows to a topic."),
     "consume": Entry("kraftlog.sdk.cli.consume:consume", "Read records of topics."),
     "group": Entry("kraftlog.sdk.cli.group:group", "List and describe consumer groups, with their lag."),
-    "partition": Entry("kraftlog.sdk.cli.partition:partition", "Give partitions another leader."),
+    "partition": Entry(
+        "kraftlog.sdk.cli.partition:partition", "Show replicas of partitions, give them others, and other leaders."
+    ),
     "quorum": Entry("kraftlog.sdk.cli.quorum:quorum", "Show and change the voters of the metadata quorum."),
-    "broker": Entry("kraftlog.sdk.cli.broker:broker", "Show what brokers have on their disks, forget brokers."),
+    "broker": Entry(
+        "kraftlog.sdk.cli.broker:broker", "List brokers and what they have on their disks, empty or forget them."
+    ),
     "log": Entry("kraftlog.server.cli.log:log", "Look into a node's log files, without a running node."),
     "server": Entry("kraftlog.server.cli.server:server", "Run a node in the foreground."),
     "storage": Entry("kraftlog.server.cli.storage:storage", "Format a node's log directory."),

@@ -13,13 +13,14 @@ BAR_INTERVAL_S = 0.1
 
 
 class ProgressBar:
-    """Counts records and, where the total is known, shows how much of the input is done.
+    """Counts records, or another `unit`, and, where the total is known, shows how much of the input is done.
 
     `total` is in whatever unit `update(done=...)` uses. Used by one thread.
     """
 
-    def __init__(self, what: str, *, total: int | None = None, enabled: bool = True) -> None:
+    def __init__(self, what: str, *, total: int | None = None, enabled: bool = True, unit: str = "records") -> None:
         self._what = what
+        self._unit = unit
         self._total = total
         self._enabled = enabled
         self._begin = time.monotonic()
@@ -30,7 +31,7 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         if self._enabled and sys.stderr.isatty():
-            bar, self._task = _rich_bar(self._what, self._total)
+            bar, self._task = _rich_bar(self._what, self._total, self._unit)
             bar.start()
             self._bar = bar
         else:
@@ -55,7 +56,9 @@ class ProgressBar:
             return
         self._next = current + PLAIN_INTERVAL_S
         share = f" ({100 * done // self._total} %)" if self._total and done is not None else ""
-        print(f"{self._what}: {records:,} records{share}, {self.rate(current):,.0f}/s", file=sys.stderr, flush=True)
+        print(
+            f"{self._what}: {records:,} {self._unit}{share}, {self.rate(current):,.0f}/s", file=sys.stderr, flush=True
+        )
 
     def finish(self, records: int) -> None:
         """Show the end: everything is done."""
@@ -71,14 +74,14 @@ class ProgressBar:
         return self.records / elapsed if elapsed > 0 else 0.0
 
 
-def _rich_bar(what: str, total: int | None) -> "tuple[Progress, TaskID]":
+def _rich_bar(what: str, total: int | None, unit: str) -> "tuple[Progress, TaskID]":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[records]} records"),
+        TextColumn("{task.fields[records]} " + unit),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),

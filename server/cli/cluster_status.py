@@ -1,5 +1,6 @@
 """`kraftctl cluster status`: what runs on this machine, and what the cluster says about itself."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,36 @@ from kraftlog.server.cli.local_home import dir_option, made_cluster
 from kraftlog.server.cli.local_node import is_running
 
 if TYPE_CHECKING:
-    from kraftlog.sdk.types import ClusterDescription, ClusterNodeDescription, QuorumDescription
+    from kraftlog.sdk.types import ClusterDescription, ClusterNodeDescription, PartitionDescription, QuorumDescription
+
+
+@dataclass(frozen=True, slots=True)
+class _Health:
+    """How many partitions there are, internal ones too, and how many of them lack something."""
+
+    partitions: int
+    under_replicated: int
+    under_min_isr: int
+    offline: int
+    reassigning: int
+
+    @classmethod
+    def of(cls, partitions: "Iterable[PartitionDescription]") -> "_Health":
+        each = list(partitions)
+        return cls(
+            partitions=len(each),
+            under_replicated=sum(partition.is_under_replicated for partition in each),
+            under_min_isr=sum(partition.is_under_min_isr for partition in each),
+            offline=sum(partition.is_offline for partition in each),
+            reassigning=sum(partition.is_reassigning for partition in each),
+        )
+
+    def line(self) -> str:
+        reassigning = f", {self.reassigning} reassigning" if self.reassigning else ""
+        return (
+            f"partitions: {self.partitions}, {self.under_replicated} under-replicated, {self.under_min_isr} under min ISR,"
+            f" {self.offline} offline{reassigning}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +55,7 @@ class _Answer:
 
     cluster: "ClusterDescription | None" = None
     quorum: "QuorumDescription | None" = None
+    health: "_Health | None" = None
     problem: KraftlogError | None = None
 
     @property
@@ -38,7 +69,7 @@ class _Answer:
 @client_options
 @format_option
 def status(directory: str | None, bootstrap_servers: str | None, extra: tuple[str, ...], output_format: str) -> None:
-    """Show the local cluster, or the one at -b: its nodes, who leads and who votes, and how far each of them is.
+    """Show the local cluster, or the one at -b: its nodes, how many partitions lack something, who leads and who votes.
 
     Exits 0 when the cluster answers and has a leader, else 3. What is told without a leader says that it may be old.
     """
@@ -68,7 +99,9 @@ def _ask(bootstrap_servers: str, extra: tuple[str, ...]) -> _Answer:
     try:
         with admin_client(bootstrap_servers, extra) as admin:
             quorum = admin.describe_metadata_quorum(allow_stale=True)
-            return _Answer(admin.describe_cluster(allow_stale=True), quorum)
+            cluster = admin.describe_cluster(allow_stale=True)
+            topics = admin.describe_topics(allow_stale=True)
+            return _Answer(cluster, quorum, _Health.of(each for topic in topics for each in topic.partitions))
     except KraftlogError as error:
         return _Answer(problem=error)
 
@@ -78,6 +111,7 @@ def _document(home: Path, state: LocalCluster | None, answer: _Answer) -> dict[s
         "reachable": answer.cluster is not None,
         "cluster": None if answer.cluster is None else asdict(answer.cluster),
         "quorum": None if answer.quorum is None else asdict(answer.quorum),
+        "health": None if answer.health is None else asdict(answer.health),
     }
     if state is not None:
         nodes = [{**asdict(node), "running": is_running(node)} for node in state.nodes]
@@ -98,6 +132,8 @@ def _print(home: Path, state: LocalCluster | None, answer: _Answer) -> None:
         click.echo(table(("broker", "host", "port", "rack", "state"), _broker_rows(answer.cluster)))
     if answer.cluster is not None:
         click.echo(f"version: {answer.cluster.version}")
+    if answer.health is not None:
+        click.echo(answer.health.line())
     if answer.quorum is not None:
         if answer.quorum.stale:
             note(STALE_NOTE.format(node=answer.quorum.described_by))
