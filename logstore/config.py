@@ -37,10 +37,14 @@ class TopicConfig:
     doc: str
     minimum: int | None = None
     maximum: int | None = None
+    or_else: int | None = None
+    """Taken as well, though it is below the minimum."""
     choices: tuple[str, ...] = ()
 
     def check(self, key: str, value: str) -> None:
         """Raise `InvalidConfigError` unless `value` is legal."""
+        if self.or_else is not None and value.strip() == str(self.or_else):
+            return
         match self.type:
             case "int":
                 parse_int(key, value, minimum=self.minimum, maximum=_INT_MAX if self.maximum is None else self.maximum)
@@ -102,7 +106,9 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     ),
     "min.cleanable.dirty.ratio": TopicConfig("0.5", "double", "share of uncompacted bytes from which to compact"),
     "min.compaction.lag.ms": TopicConfig("0", "long", "for so long a record is not compacted", minimum=0),
-    "min.insync.replicas": TopicConfig("1", "int", "replicas that must have a record at acks=all", minimum=1),
+    "min.insync.replicas": TopicConfig(
+        "-1", "int", "replicas that must have a record at acks=all; -1: all but one", minimum=1, or_else=-1
+    ),
     "retention.bytes": TopicConfig(
         "-1", "long", "size of a partition from which old segments go; -1: none", minimum=-1
     ),
@@ -147,7 +153,7 @@ class LogConfig:
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
+    min_insync_replicas: int = -1
     retention_bytes: int = -1
     retention_ms: int = 7 * _DAY_MS
     segment_bytes: int = 1 << 30

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from kraftlog.kraft.image.partition_state import effective_min_in_sync
 from kraftlog.logstore import AppendInfo, FlushPolicy, LogConfig, ReadResult
 from kraftlog.logstore.producer_state import AbortedTransaction
 from kraftlog.logstore.segment import RecordPosition
@@ -297,9 +298,9 @@ class Partition:
 
     @property
     def effective_min_in_sync_replicas(self) -> int:
-        """min.insync.replicas, but never more than there are replicas, without those that are being added: the rule of
-        the controller, whose eligible leaders rest on it."""
-        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas) - len(self.adding_replicas)))
+        """Of the replicas without those that are being added."""
+        count = len(self.replicas) - len(self.adding_replicas)
+        return effective_min_in_sync(self.log.config.min_insync_replicas, count)
 
     @property
     def flushes_before_ack(self) -> bool:

@@ -30,7 +30,8 @@ class ControllerConfig:
     """A broker without a heartbeat for this long is fenced. Kafka's broker.session.timeout.ms."""
 
     min_insync_replicas: int = 1
-    """Of a topic that does not set it; must be what the brokers take. Kafka's min.insync.replicas."""
+    """Of a topic that does not set it; must be what the brokers take. -1: one less than it has replicas, at least one.
+    Kafka's min.insync.replicas."""
 
     unclean_leader_election_enable: bool = False
     """Of a topic that does not set it. Kafka's unclean.leader.election.enable."""
@@ -69,8 +70,9 @@ class ControllerConfig:
             raise ValueError(f"default_replication_factor={factor} is not within 1..{MAX_REPLICATION_FACTOR}")
         if self.broker_session_timeout_ms < 1:
             raise ValueError(f"broker_session_timeout_ms={self.broker_session_timeout_ms} is below 1")
+        if self.min_insync_replicas < 1 and self.min_insync_replicas != -1:
+            raise ValueError(f"min_insync_replicas={self.min_insync_replicas} is neither -1 nor 1 or more")
         for name in (
-            "min_insync_replicas",
             "leader_imbalance_check_interval_seconds",
             "max_topics",
             "max_partitions",

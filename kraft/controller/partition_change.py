@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from kraftlog.kraft.image import NO_DIRECTORY, NO_LEADER, PartitionImage
-from kraftlog.kraft.image.partition_state import RECOVERED, RECOVERING, changed_partition
+from kraftlog.kraft.image.partition_state import RECOVERED, RECOVERING, changed_partition, effective_min_in_sync
 from kraftlog.proto.metadata_pb2 import DirectoryList, MetadataRecord, PartitionChangeRecord, ReplicaList
 
 
@@ -42,7 +42,10 @@ class PartitionRules:
     """Whether a replica that may lack acknowledged records may lead."""
 
     def effective_min(self, partition: PartitionImage) -> int:
-        return min(self.min_insync_replicas, len(partition.original_replicas))
+        return self.effective_min_of(len(partition.original_replicas))
+
+    def effective_min_of(self, replica_count: int) -> int:
+        return effective_min_in_sync(self.min_insync_replicas, replica_count)
 
 
 MayLead = Callable[[PartitionImage, int], bool]

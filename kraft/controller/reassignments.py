@@ -195,7 +195,7 @@ def completion_of(
         return None
     target = partition.target_replicas
     in_sync = [replica for replica in target if replica in partition.in_sync_replicas]
-    if not set(partition.adding_replicas) <= set(in_sync) or len(in_sync) < min(rules.min_insync_replicas, len(target)):
+    if not set(partition.adding_replicas) <= set(in_sync) or len(in_sync) < rules.effective_min_of(len(target)):
         return None
     if not in_sync:
         return None

@@ -81,3 +81,10 @@ def changed_partition(partition: PartitionImage, record: PartitionChangeRecord) 
     )
     check_change(partition, changed)
     return changed
+
+
+def effective_min_in_sync(min_insync_replicas: int, replica_count: int) -> int:
+    """How many replicas must have a record that is acknowledged, of so many; below 1: one less than there are. The same rule
+    for brokers and controller, whose eligible leaders rest on it."""
+    wanted = replica_count - 1 if min_insync_replicas < 1 else min_insync_replicas
+    return max(1, min(wanted, replica_count))

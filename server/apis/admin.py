@@ -7,6 +7,7 @@ from google.protobuf.message import Message
 
 from kraftlog import __version__
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_BROKER, RESOURCE_TOPIC, BrokerImage
+from kraftlog.kraft.image.partition_state import effective_min_in_sync
 from kraftlog.logstore import TOPIC_CONFIGS
 from kraftlog.proto.admin_pb2 import (
     AlterPartitionReassignmentsRequest,
@@ -224,7 +225,7 @@ class AdminHandler:
                     recovering=partition.is_recovering,
                     adding_replicas=partition.adding_replicas,
                     removing_replicas=partition.removing_replicas,
-                    min_in_sync_replicas=min(min_in_sync, len(partition.original_replicas)),
+                    min_in_sync_replicas=effective_min_in_sync(min_in_sync, len(partition.original_replicas)),
                 )
                 for partition in topic.partitions.values()
             ],

@@ -4,6 +4,7 @@ import pytest
 
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig, IsrAnswer, IsrChange, controller, elections
 from kraftlog.kraft.image import NO_LEADER, PartitionImage
+from kraftlog.kraft.image.partition_state import effective_min_in_sync
 from kraftlog.proto.admin_pb2 import (
     AlterConfigsResource,
     ConfigChange,
@@ -557,3 +558,12 @@ def test_stopping_broker_waits_for_elections_above_the_batch_limit(monkeypatch: 
         harness.commit()
     assert [reply.should_shut_down for reply in replies] == [False, False, True]
     assert [reply.is_fenced for reply in replies] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("configured", "replicas", "expected"),
+    [(-1, 1, 1), (-1, 2, 1), (-1, 3, 2), (-1, 5, 4), (2, 1, 1), (1, 3, 1), (3, 3, 3)],
+)
+def test_effective_min_in_sync(configured: int, replicas: int, expected: int) -> None:
+    """Unless a topic says otherwise, all replicas but one must have what is acknowledged."""
+    assert effective_min_in_sync(configured, replicas) == expected
