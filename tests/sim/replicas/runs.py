@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kraftlog.proto.replica_frames import REPLICA_FRAMES, ReplicaBody
-from tests.sim.replicas.world import Node, Stream, Violation, World
+from tests.sim.replicas.world import Fate, Node, Stream, Violation, World
 
 STEPS = 1_000
 HEAL_ROUNDS = 400
+REQUEST_FATES = (Fate.REQUEST_LOST, Fate.REQUEST_LATE, Fate.ANSWER_LOST, Fate.UNDONE, Fate.ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,18 @@ class Mode:
     stop: float = 0.0
     cut: float = 0.0
     lost_disk: float = 0.0
+    stall: float = 0.0
+    """A stream stands still, or what a node hears of the metadata does."""
+    election: float = 0.0
+    """Of the preferred leader, at any time."""
+    fail_over: float = 0.0
+    """Of the controller."""
+    deletion: float = 0.0
+    """Of records, by a client."""
+    lost_requests: float = 0.15
+    """For each way in which a request for another ISR may go wrong."""
+    clock_rates: tuple[float, float] = (1.0, 1.0)
+    nodes: int = 3
     configs: tuple[tuple[str, str], ...] = ()
 
 
@@ -32,6 +45,22 @@ MODES = (
     Mode("all", power_loss=0.003, kill=0.003, stop=0.002, cut=0.006),
     Mode("disks", power_loss=0.003, lost_disk=0.003, cut=0.003),
     Mode("alone", power_loss=0.003, kill=0.003, cut=0.004, configs=(("min.insync.replicas", "1"),)),
+    Mode("stalls", stall=0.03, kill=0.002, cut=0.006),
+    Mode("elections", stall=0.02, election=0.02, kill=0.002, cut=0.004, power_loss=0.002),
+    Mode("slow disks", stall=0.02, lost_disk=0.004, kill=0.004, lost_requests=0.2),
+    Mode("controllers", fail_over=0.01, power_loss=0.003, cut=0.006, clock_rates=(0.9, 1.1)),
+    Mode("deletions", deletion=0.03, stall=0.02, lost_disk=0.003, power_loss=0.003, cut=0.004),
+    Mode(
+        "unclean",
+        power_loss=0.006,
+        kill=0.003,
+        cut=0.006,
+        lost_disk=0.003,
+        configs=(("unclean.leader.election.enable", "true"),),
+    ),
+    Mode(
+        "five", nodes=5, stall=0.02, power_loss=0.004, cut=0.006, election=0.01, configs=(("min.insync.replicas", "3"),)
+    ),
     Mode("memory", kill=0.004, stop=0.002, cut=0.006, configs=(("flush.policy", "interval"),)),
 )
 
@@ -42,9 +71,15 @@ class Run:
     def __init__(self, seed: int, mode: Mode) -> None:
         self.random = random.Random(f"{mode.name}-{seed}")
         self.mode = mode
-        self.world = World(seed, configs=dict(mode.configs))
+        self.world = World(seed, nodes=mode.nodes, configs=dict(mode.configs))
+        for node in self.world.nodes.values():
+            node.clock_rate = self.random.uniform(*mode.clock_rates)
         self.cut: set[int] = set()
         """Nodes that the controller does not hear, and that do not hear it."""
+        self.stale: set[int] = set()
+        """Nodes that get no metadata, though their heartbeats arrive."""
+        self.stalled: set[tuple[int, int]] = set()
+        """Streams on which nothing moves."""
 
     def run(self, steps: int = STEPS) -> None:
         world = self.world
@@ -69,6 +104,7 @@ class Run:
             (4, self._truncate),
             (4, self._propose),
             (4, self._answer),
+            (1, self._late),
             (6, self._time),
             (5, self._start),
         ]
@@ -87,7 +123,7 @@ class Run:
             self.world.produce(self.random.choice(leaders))
 
     def _metadata(self) -> None:
-        if nodes := [node for node in self._up() if node.node_id not in self.cut]:
+        if nodes := [node for node in self._up() if node.node_id not in self.cut | self.stale]:
             self.random.choice(nodes).apply_next()
 
     def _flush(self) -> None:
@@ -103,7 +139,7 @@ class Run:
             self.world.connect(follower, leader)
 
     def _pump(self) -> None:
-        if streams := list(self.world.streams.values()):
+        if streams := [stream for key, stream in self.world.streams.items() if key not in self.stalled]:
             pump(self.random.choice(streams), self.world, self.random.randrange(4))
 
     def _truncate(self) -> None:
@@ -112,7 +148,15 @@ class Run:
 
     def _propose(self) -> None:
         if leaders := [node for node in self._leaders() if node.node_id not in self.cut]:
-            self.world.propose(self.random.choice(leaders))
+            *bad, good = REQUEST_FATES
+            weights = [self.mode.lost_requests] * len(bad)
+            if not self.mode.fail_over:
+                weights[bad.index(Fate.UNDONE)] = 0
+            fate = self.random.choices([*bad, good], [*weights, 1 - sum(weights)])[0]
+            self.world.propose(self.random.choice(leaders), fate)
+
+    def _late(self) -> None:
+        self.world.late_request_arrives(self.random.randrange(1 << 16))
 
     def _answer(self) -> None:
         if nodes := self._up():
@@ -147,6 +191,14 @@ class Run:
             node_id = self.random.choice(list(world.nodes))
             (self.cut.discard if node_id in self.cut else self.cut.add)(node_id)
             world.note(f"cut off from the controller: {sorted(self.cut)}")
+        self._stall()
+        if self.random.random() < mode.election:
+            world.elect_preferred()
+        if self.random.random() < mode.fail_over:
+            world.fail_over()
+        if self.random.random() < mode.deletion and (leaders := self._leaders()):
+            leader = self.random.choice(leaders)
+            world.delete_records(leader, self.random.randint(0, leader.partition.high_watermark))
         if not up:
             return
         node = self.random.choice(up)
@@ -157,13 +209,20 @@ class Run:
         elif self.random.random() < mode.stop:
             self._end(node, "stops", node.stop_in_order)
         elif self.random.random() < mode.lost_disk and self._may_lose_disk(node):
+            self._end(node, "loses its disk", lambda: node.lose_disk(self.random))
 
-            def lose() -> None:
-                node.crash(self.random, loses_unsynced=True)
-                node.disk_id = bytes([node.node_id, node.lives % 256]) * 8
-                node.make_disk()
-
-            self._end(node, "loses its disk", lose)
+    def _stall(self) -> None:
+        if self.random.random() >= self.mode.stall:
+            return
+        if self.random.random() < 0.3:
+            node_id = self.random.choice(list(self.world.nodes))
+            (self.stale.discard if node_id in self.stale else self.stale.add)(node_id)
+            self.world.note(f"no metadata reach {sorted(self.stale)}")
+            return
+        follower, leader = self.random.sample(list(self.world.nodes), 2)
+        key = (follower, leader)
+        (self.stalled.discard if key in self.stalled else self.stalled.add)(key)
+        self.world.note(f"streams that stand still: {sorted(self.stalled)}")
 
     def _may_lose_disk(self, node: Node) -> bool:
         """One disk at a time, and not while others are needed to have everything: nobody promises more."""
@@ -179,7 +238,8 @@ class Run:
 
     def _heal(self) -> None:
         world = self.world
-        self.cut.clear()
+        for faults in (self.cut, self.stale, self.stalled, world.late_requests):
+            faults.clear()
         world.note("heal")
         for round_number in range(HEAL_ROUNDS):
             for node in world.nodes.values():
@@ -211,17 +271,11 @@ class Run:
         else:
             raise Violation(f"not healed: {world.state}, ends {[n.log.log_end_offset for n in world.nodes.values()]}")
         world.check_contents()
-        logs = [node.records() for node in world.nodes.values()]
-        if any(records != logs[0] for records in logs):
-            raise Violation("the logs differ")
-        if not world.unclean:
-            for offset, value in world.acknowledged.items():
-                if logs[0].get(offset, (0, b""))[1] != value:
-                    raise Violation(f"{value!r} at {offset} was acknowledged, and is lost: {logs[0].get(offset)}")
+        world.check_equal()
 
     def _check_may_be_offline(self) -> None:
         """Only where nobody is known to have everything."""
-        if self.mode.configs == () and self.mode.lost_disk == 0:
+        if self.mode.lost_disk == 0 and dict(self.mode.configs).get("flush.policy") != "interval":
             raise Violation(f"no leader, though every disk is there: {self.world.state}")
 
     def _is_healed(self) -> bool:
@@ -247,13 +301,13 @@ def pump(stream: Stream, world: World, direction: int) -> None:
             stream.feed.data_available(stream.leader.partition.key)
             stream.to_follower.extend(as_sent(stream.feed.poll(1 << 20)))
         case 1:
-            stream.to_leader.extend(as_sent(stream.following.poll(world.now_ms)))
+            stream.to_leader.extend(as_sent(stream.following.poll(stream.follower.now_ms)))
         case 2:
             if stream.to_leader:
-                stream.feed.receive(stream.to_leader.popleft(), world.now_ms)
+                stream.feed.receive(stream.to_leader.popleft(), stream.leader.now_ms)
         case _:
             if stream.to_follower:
-                stream.following.receive(stream.to_follower.popleft(), world.now_ms)
+                stream.following.receive(stream.to_follower.popleft(), stream.follower.now_ms)
 
 
 def as_sent(frames: list[ReplicaBody]) -> list[ReplicaBody]:

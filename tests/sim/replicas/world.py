@@ -4,19 +4,21 @@ message, disk, clock and crash in the hands of one random number generator. No e
 What it holds against the cores after every step:
 
 - *acknowledged stays*: what a leader acknowledged (acks=all) is at its offset in the log of every replica that the controller
-  would let lead without calling it unclean, as soon as that replica leads, and on what survives of the disks of the ISR;
+  would let lead without calling it unclean (ISR and ELR) and that is up, on its disk where acknowledgments wait for the disk;
 - *one history*: two logs that have the same epoch at an offset have the same record there;
 - *the high watermark* of a leader epoch never goes back, and below it all replicas of the ISR agree.
 
-In the end everything heals, and all replicas must become equal and hold all that was acknowledged.
+An unclean election takes the history of the one that it elects: what that one lacks is lost, and known to be; from then on
+the same holds again. In the end everything heals, and all replicas must become equal and hold all that was acknowledged.
 """
 
 import random
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, cast
 
-from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig
+from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig, IsrChange
 from kraftlog.kraft.image import MetadataImage, PartitionImage
 from kraftlog.logstore import Log, LogConfig
 from kraftlog.proto.admin_pb2 import ElectionTopic, ElectLeadersRequest, NewTopic
@@ -26,7 +28,7 @@ from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
 from kraftlog.proto.seams import Buffer
 from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.following import LeaderFollowing
-from kraftlog.replication.isr_updates import IsrOutcome, PendingChange, PendingChanges
+from kraftlog.replication.isr_updates import SETTLE_MS, IsrOutcome, PendingChange, PendingChanges
 from kraftlog.replication.partition import ACKS_ALL, Partition
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.unit.kraft.controllers import Harness
@@ -36,10 +38,32 @@ DIRECTORY = "/data/t-0"
 LAG_MS = 10_000.0
 SESSION_MS = 3_000
 BATCH_HEADER_BYTES = 61
+VALUE_POSITION = 6  # in a short record without a key
+
+
+class Fate(Enum):
+    """What becomes of a request for another ISR."""
+
+    ANSWERED = "answered"
+    REQUEST_LOST = "the request is lost"
+    REQUEST_LATE = "the request is late"
+    ANSWER_LOST = "the answer is lost"
+    UNDONE = "the controller fails before it is committed"
 
 
 class Violation(AssertionError):
     """A promise is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateRequest:
+    """A request for another ISR that its sender has given up."""
+
+    node_id: int
+    broker_epoch: int
+    changes: list[IsrChange]
+    until_ms: float
+    """No request is longer on its way."""
 
 
 @dataclass(slots=True)
@@ -60,20 +84,31 @@ class Node:
     def __init__(self, node_id: int, world: "World") -> None:
         self.node_id = node_id
         self.world = world
-        self.disk_id = bytes([node_id, 0]) * 8
-        self.fs = SimFileSystem()
+        self.disks = 0
         self.lives = 0
+        self.clock_rate = 1.0
         self.is_up = False
         self.clean_epoch = -1
         """Broker epoch in which it last stopped in order."""
         self.make_disk()
 
+    def lose_disk(self, rng: random.Random) -> None:
+        self.crash(rng, loses_unsynced=True)
+        self.make_disk()
+
     def make_disk(self) -> None:
+        self.disks += 1
+        self.disk_id = bytes([self.node_id, self.disks]) * 8
         self.fs = SimFileSystem()
         self.fs.mkdir("/data")
         self.fs.mkdir(DIRECTORY)
         self.fs.fsync_dir("/data")
         self.fs.fsync_dir("/")
+
+    @property
+    def now_ms(self) -> float:
+        """By its own clock."""
+        return self.world.now_ms * self.clock_rate
 
     def start(self) -> None:
         world = self.world
@@ -135,7 +170,7 @@ class Node:
                 in_sync_replicas=image.in_sync_replicas,
                 adding_replicas=image.adding_replicas,
                 is_recovering=image.is_recovering,
-                monotonic_ms=self.world.now_ms,
+                monotonic_ms=self.now_ms,
             )
             return
         changed = partition.become_follower(
@@ -166,6 +201,9 @@ class Node:
     @staticmethod
     def _progress(partition: Partition, high_watermark: int, log_start_offset: int) -> None:
         partition.follow_high_watermark(high_watermark)
+        start = min(log_start_offset, partition.high_watermark)
+        if start > partition.log.log_start_offset:
+            cast(Log, partition.log).advance_log_start_offset(start)
 
     def run_truncations(self) -> None:
         for following in self.followings.values():
@@ -207,7 +245,11 @@ class World:
         """(leader, its life, epoch, offset, value) of writes without an answer yet."""
         self.marks: dict[tuple[int, int], int] = {}
         """(node, leader epoch) -> high watermark."""
-        self.unclean = False
+        self.late_requests: list[LateRequest] = []
+        self.unclean_epoch = -1
+        """The last leader epoch that an unclean election began."""
+        self.history_due: int | None = None
+        """Who was elected uncleanly, and has not started since."""
         for node in self.nodes.values():
             self.register(node)
         for node in self.nodes.values():
@@ -232,7 +274,24 @@ class World:
 
     def publish(self) -> None:
         self.versions.append(self.harness.image)
-        self.unclean = self.unclean or self.state.is_recovering
+        elections, self.harness.unclean_elections[:] = list(self.harness.unclean_elections), []
+        if elections:
+            self._take_history_of(self.nodes[self.state.leader_id])
+
+    def _take_history_of(self, node: Node) -> None:
+        """It was elected uncleanly: what its disk does not have is lost."""
+        self.unclean_epoch = max(self.unclean_epoch, self.state.leader_epoch)
+        self.history_due = None if node.is_up else node.node_id
+        if not node.is_up:
+            return  # its disk is read when it starts
+        records = self.records_of(node.log)
+        end = node.log.flushed_end_offset
+        self.acknowledged = {
+            offset: value
+            for offset, value in self.acknowledged.items()
+            if offset < end and records.get(offset, (0, value))[1] == value
+        }
+        self.note(f"{node.node_id} is elected uncleanly: {len(self.acknowledged)} acknowledged records are left")
 
     def register(self, node: Node) -> None:
         registration = BrokerRegistration(
@@ -269,47 +328,82 @@ class World:
         if self.harness.image.offset != self.versions[-1].offset:
             self.publish()
 
-    def propose(self, node: Node) -> None:
+    def propose(self, node: Node, fate: Fate = Fate.ANSWERED) -> None:
         """Ask the controller for the ISR that is due; answers come later, or never."""
         assert node.image is not None
-        proposal = node.partition.propose_isr(max_lag_ms=LAG_MS, monotonic_ms=self.now_ms, brokers=node.image.brokers)
+        proposal = node.partition.propose_isr(max_lag_ms=LAG_MS, monotonic_ms=node.now_ms, brokers=node.image.brokers)
         if proposal is not None:
             node.changes.add(node.partition, proposal)
-        batch = node.changes.batch(self.now_ms)
+        batch = node.changes.batch(node.now_ms)
         if not batch or node.asked is not None:
             return
-        controller = self.harness.controller
-        fate = self.random.random()
-        if fate < 0.15:  # the request is lost
-            node.changes.unanswered(batch, self.now_ms)
-            self.note(f"{node.node_id} asks for {proposal}: lost")
+        asks = f"{node.node_id} asks for the ISR {[replica for replica, _ in batch[0].proposal.in_sync_replicas]}"
+        request = LateRequest(
+            node.node_id, node.broker_epoch, [waiting.change for waiting in batch], self.now_ms + SETTLE_MS / 2
+        )
+        if fate in (Fate.REQUEST_LOST, Fate.REQUEST_LATE, Fate.UNDONE):
+            node.changes.unanswered(batch, node.now_ms)
+            self.note(f"{asks}: {fate.value}")
+            if fate is Fate.REQUEST_LATE:
+                self.late_requests.append(request)
+            if fate is Fate.UNDONE:
+                self.fail_over(request)
             return
+        outcomes = self._alter(request)
+        if outcomes is None or fate is Fate.ANSWER_LOST:
+            node.changes.unanswered(batch, node.now_ms)
+            self.note(f"{asks}: {fate.value if outcomes else 'refused altogether'}")
+            return
+        self.note(f"{asks}: {outcomes[0].error or 'done'}")
+        node.asked = (batch, outcomes)
+
+    def _alter(self, request: LateRequest) -> list[IsrOutcome] | None:
+        controller = self.harness.controller
         try:
             answers = self.harness.run(
-                lambda: controller.alter_partition(
-                    node.node_id, node.broker_epoch, [waiting.change for waiting in batch]
-                )
+                lambda: controller.alter_partition(request.node_id, request.broker_epoch, request.changes)
             )
-        except KraftlogError as error:
-            self.note(f"{node.node_id} is refused altogether: {error}")
-            node.changes.unanswered(batch, self.now_ms)
-            return
+        except KraftlogError:
+            return None
         self._publish_if_new()
-        outcomes = [
+        return [
             IsrOutcome(-1 if answer.partition is None else answer.partition.partition_epoch, answer.error)
             for answer in answers
         ]
-        self.note(f"{node.node_id} asks for {batch[0].proposal.in_sync_replicas}: {outcomes}")
-        if fate < 0.3:  # the answer is lost
-            node.changes.unanswered(batch, self.now_ms)
-            return
-        node.asked = (batch, outcomes)
+
+    def late_request_arrives(self, index: int = 0) -> None:
+        """One that was given up, if it is not too old."""
+        if self.late_requests:
+            request = self.late_requests.pop(index % len(self.late_requests))
+            if self.now_ms < request.until_ms:
+                outcomes = self._alter(request)
+                what = "refused altogether" if outcomes is None else str(outcomes[0].error or "done")
+                self.note(f"the late request of {request.node_id} arrives: {what}")
+
+    def fail_over(self, undone: LateRequest | None = None) -> None:
+        """Another controller takes over; `undone`: what the old one had begun, and is nowhere."""
+        controller = self.harness.controller
+        if undone is not None:
+            self.harness.submit(lambda: controller.alter_partition(undone.node_id, undone.broker_epoch, undone.changes))
+        self.harness.lose_leadership()
+        self.harness.now_ms = self.now_ms
+        self.harness.lead()
+        self._publish_if_new()
+        self.note("another controller takes over")
 
     def take_answer(self, node: Node) -> None:
         if node.asked is not None:
             batch, outcomes = node.asked
             node.asked = None
-            node.changes.settle(batch, outcomes, self.now_ms)
+            node.changes.settle(batch, outcomes, node.now_ms)
+
+    def elect_preferred(self) -> None:
+        """The first replica leads again, if it may."""
+        topic = ElectionTopic(name=TOPIC, partitions=[0])
+        request = ElectLeadersRequest(type=ElectLeadersRequest.PREFERRED, topics=[topic])
+        self.harness.run(lambda: self.harness.controller.elect_leaders(request))
+        self._publish_if_new()
+        self.note(f"preferred election: leader {self.state.leader_id}, epoch {self.state.leader_epoch}")
 
     def elect_uncleanly(self) -> None:
         """As an operator who takes what there is."""
@@ -331,6 +425,8 @@ class World:
         epoch = node.broker_epoch
         node.start()
         node.broker_epoch = epoch
+        if self.history_due == node.node_id:
+            self._take_history_of(node)
         self._publish_if_new()
         while node.apply_next():
             pass
@@ -360,19 +456,29 @@ class World:
 
     # --- clients
 
-    def produce(self, node: Node) -> None:
+    def delete_records(self, node: Node, before: int) -> None:
+        try:
+            end = node.partition.deletion_end(before)
+        except KraftlogError as error:
+            self.note(f"{node.node_id} deletes nothing: {error}")
+            return
+        node.log.advance_log_start_offset(end)
+        self.note(f"{node.node_id} deletes the records before {end}")
+
+    def produce(self, node: Node, value: bytes | None = None) -> None:
         builder = BatchBuilder()
-        builder.append(1, None, b"v%d" % self.next_value)
+        builder.append(1, None, value or b"v%d" % self.next_value)
         self.next_value += 1
         batch = builder.build()
-        value = batch[BATCH_HEADER_BYTES:]
+        payload = batch[BATCH_HEADER_BYTES:]
         partition = node.partition
         try:
-            info = partition.append(batch, acks=ACKS_ALL, now_ms=int(self.now_ms), monotonic_ms=self.now_ms)
-        except KraftlogError:
+            info = partition.append(batch, acks=ACKS_ALL, now_ms=int(self.now_ms), monotonic_ms=node.now_ms)
+        except KraftlogError as error:
+            self.note(f"{node.node_id} refuses a write: {type(error).__name__}")
             return
-        self.waiting.append((node, node.lives, partition.leader_epoch, info.last_offset, value))
-        self.note(f"{node.node_id} appends {value!r} at {info.last_offset} in epoch {partition.leader_epoch}")
+        self.waiting.append((node, node.lives, partition.leader_epoch, info.last_offset, payload))
+        self.note(f"{node.node_id} appends {readable(payload)} at {info.last_offset} in epoch {partition.leader_epoch}")
 
     def acknowledge(self) -> None:
         left = []
@@ -381,10 +487,12 @@ class World:
             partition = node.partition
             if not node.is_up or node.lives != life or partition.leader_epoch != epoch or not partition.is_leader:
                 continue  # nobody answers any more
+            if epoch < self.unclean_epoch:
+                continue  # the history goes on without it
             if partition.acknowledged_end(ACKS_ALL) > offset:
                 if self.acknowledged.setdefault(offset, value) != value:
                     raise Violation(f"offset {offset} was acknowledged for {self.acknowledged[offset]!r} and {value!r}")
-                self.note(f"{node.node_id} acknowledges {value!r} at {offset}")
+                self.note(f"{node.node_id} acknowledges {readable(value)} at {offset}")
             else:
                 left.append(write)
         self.waiting = left
@@ -392,28 +500,31 @@ class World:
     # --- checks
 
     def check(self) -> None:
+        """What costs little."""
         self.acknowledge()
-        leader_id = self.state.leader_id
+        last = max(self.acknowledged, default=-1)
         for node in self.nodes.values():
             if not node.is_up:
                 continue
-            partition = node.partition
+            partition, log = node.partition, node.log
+            if not log.log_start_offset <= partition.high_watermark <= log.log_end_offset:
+                raise Violation(
+                    f"node {node.node_id}: high watermark {partition.high_watermark} in a log from"
+                    f" {log.log_start_offset} to {log.log_end_offset}"
+                )
             if partition.is_leader:
                 mark = self.marks.setdefault((node.node_id, partition.leader_epoch), 0)
                 if partition.high_watermark < mark:
                     raise Violation(f"node {node.node_id}: the high watermark went back from {mark}")
                 self.marks[node.node_id, partition.leader_epoch] = partition.high_watermark
-                is_present = node.node_id == leader_id and partition.leader_epoch == self.state.leader_epoch
-                if is_present and not self.unclean:
-                    self._check_holds(node)
+            if self.may_lead(node):
+                end = log.flushed_end_offset if partition.flushes_before_ack else log.log_end_offset
+                if end <= last:
+                    raise Violation(f"node {node.node_id} may lead, but ends at {end}: {last} was acknowledged")
 
-    def _check_holds(self, node: Node) -> None:
-        end = node.log.log_end_offset
-        missing = [offset for offset in self.acknowledged if offset >= end]
-        if missing:
-            raise Violation(
-                f"leader {node.node_id} (epoch {node.partition.leader_epoch}) lacks {missing}, ends at {end}"
-            )
+    def may_lead(self, node: Node) -> bool:
+        """Whether the controller takes it to have everything."""
+        return node.node_id in (*self.state.in_sync_replicas, *self.state.eligible_leader_replicas)
 
     def check_contents(self) -> None:
         """More costly: what is in the logs."""
@@ -425,13 +536,26 @@ class World:
             for offset, (epoch, value) in records.items():
                 if seen.setdefault((epoch, offset), value) != value:
                     raise Violation(f"two records at offset {offset} in epoch {epoch}")
-            is_present = (
-                node.partition.is_leader and node.partition.leader_epoch == self.state.leader_epoch and not self.unclean
-            )
-            if is_present:
-                for offset, value in self.acknowledged.items():
-                    if records.get(offset, (0, b""))[1] != value:
-                        raise Violation(f"leader {node.node_id}: {value!r} at {offset} is {records.get(offset)}")
+            if self.may_lead(node):
+                self._check_holds_acknowledged(node, records)
+
+    def _check_holds_acknowledged(self, node: Node, records: dict[int, tuple[int, bytes]]) -> None:
+        for offset, value in self.acknowledged.items():
+            if offset >= node.log.log_start_offset and records.get(offset, (0, b""))[1] != value:
+                raise Violation(
+                    f"node {node.node_id} may lead: {readable(value)} was acknowledged at {offset}, where it has"
+                    f" {records.get(offset)}"
+                )
+
+    def check_equal(self) -> None:
+        """All logs, from where the last of them starts, and all that was acknowledged."""
+        logs = {node.node_id: node.records() for node in self.nodes.values()}
+        start = max(node.log.log_start_offset for node in self.nodes.values())
+        first, *others = [{o: r for o, r in records.items() if o >= start} for records in logs.values()]
+        if any(other != first for other in others):
+            raise Violation(f"the logs differ: {logs}")
+        for node in self.nodes.values():
+            self._check_holds_acknowledged(node, logs[node.node_id])
 
     @staticmethod
     def records_of(log: Log) -> dict[int, tuple[int, bytes]]:
@@ -448,3 +572,8 @@ class World:
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.now_ms:9.0f} {text}")
+
+
+def readable(payload: bytes) -> str:
+    """The value in the records of a batch that `World.produce` made."""
+    return payload[VALUE_POSITION:-1].decode()

@@ -1,0 +1,208 @@
+"""Replication with one rule switched off each: what the scenarios and the random runs must convict.
+
+A mutant is a function that takes a rule away by a `pytest.MonkeyPatch`, and undoes itself with it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kraftlog.kraft.controller.broker_life import BrokerLife
+from kraftlog.kraft.controller.in_sync_replicas import IsrManager
+from kraftlog.logstore import Log
+from kraftlog.proto.errors import InvalidUpdateVersionError, NotLeaderOrFollowerError
+from kraftlog.replication.in_sync import Follower, InSync, IsrProposal, ReplicaEnds
+from kraftlog.replication.isr_updates import PendingChange, PendingChanges
+from kraftlog.replication.partition import Partition
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _without(patch: pytest.MonkeyPatch, rule: str) -> None:
+    """The entry into the ISR is judged as if this were 0, or false."""
+    proposal = InSync.proposal
+
+    def propose(self: InSync, **state: Any) -> IsrProposal | None:
+        return proposal(self, **{**state, rule: 0})
+
+    patch.setattr(InSync, "proposal", propose)
+
+
+# --- the high watermark
+
+
+def counts_only_itself(patch: pytest.MonkeyPatch) -> None:
+    """The high watermark is the leader's own end."""
+    patch.setattr(InSync, "end", lambda self, own_end, *, flushed: own_end)
+
+
+def counts_only_the_committed_isr(patch: pytest.MonkeyPatch) -> None:
+    """Who was proposed for the ISR does not hold the high watermark back."""
+    patch.setattr(InSync, "maximal", property(lambda self: self.committed))
+
+
+def moves_below_min_isr(patch: pytest.MonkeyPatch) -> None:
+    """The high watermark moves with an ISR that is smaller than min.insync.replicas (KAFKA-15583)."""
+    patch.setattr(Partition, "effective_min_in_sync_replicas", property(lambda self: 1))
+
+
+def counts_unflushed(patch: pytest.MonkeyPatch) -> None:
+    """What is in memory counts."""
+    patch.setattr(Partition, "flushes_before_ack", property(lambda self: False))
+
+
+def counts_unflushed_followers(patch: pytest.MonkeyPatch) -> None:
+    """What followers have in memory counts."""
+    patch.setattr(Follower, "end", lambda self, *, flushed: self.ends.log_end_offset)
+
+
+def counts_reports_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A report that was made to an earlier leadership counts in this one."""
+    on_follower_ends = Partition.on_follower_ends
+
+    def count(self: Partition, replica: int, leader_epoch: int, ends: ReplicaEnds, **rest: Any) -> bool:
+        return on_follower_ends(self, replica, self.leader_epoch, ends, **rest)
+
+    patch.setattr(Partition, "on_follower_ends", count)
+
+
+# --- histories
+
+
+def never_diverges(patch: pytest.MonkeyPatch) -> None:
+    """The leader does not compare epochs."""
+    patch.setattr(Partition, "diverging_epoch", lambda self, last_fetched_epoch, fetch_offset: None)
+
+
+def never_truncates(patch: pytest.MonkeyPatch) -> None:
+    """A follower keeps what its leader does not have."""
+    patch.setattr(Partition, "truncate_to", lambda self, offset: None)
+
+
+def truncates_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """A follower cuts its log at its own high watermark (before KIP-101)."""
+    patch.setattr(Partition, "truncation_for", lambda self, epoch, end_offset: self.high_watermark)
+
+
+def truncates_by_the_leaders_epoch_alone(patch: pytest.MonkeyPatch) -> None:
+    """A follower that lacks the epoch which the leader names takes its end all the same (before KIP-279)."""
+    patch.setattr(Partition, "truncation_for", lambda self, epoch, end_offset: min(end_offset, self.log.log_end_offset))
+
+
+def keeps_unwritten_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Who led without a record believes that the next records are of its epoch."""
+    patch.setattr(Log, "forget_unwritten_epochs", lambda self: None)
+
+
+def answers_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A leader does not look at the epoch in which it is asked."""
+
+    def check(self: Partition, current_leader_epoch: int = -1) -> None:
+        if not self.is_leader:
+            raise NotLeaderOrFollowerError("not the leader")
+
+    patch.setattr(Partition, "check_leader", check)
+
+
+# --- who enters the ISR
+
+
+def enters_before_the_epoch_start(patch: pytest.MonkeyPatch) -> None:
+    """The high watermark is enough, though a new leader's lags behind (KAFKA-7128)."""
+    _without(patch, "epoch_start_offset")
+
+
+def enters_below_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Whoever reports is in sync."""
+    _without(patch, "epoch_start_offset")
+    _without(patch, "high_watermark")
+
+
+def enters_unflushed(patch: pytest.MonkeyPatch) -> None:
+    """Who has the records in memory is in sync."""
+    _without(patch, "flushed")
+
+
+def enters_with_any_broker_epoch(patch: pytest.MonkeyPatch) -> None:
+    """What the process before the restart reported stands for the one after it (KIP-903)."""
+    proposal = InSync.proposal
+
+    def propose(self: InSync, **state: Any) -> IsrProposal | None:
+        for replica, follower in self.followers.items():
+            if broker := state["brokers"].get(replica):
+                follower.broker_epoch = broker.broker_epoch
+        return proposal(self, **state)
+
+    patch.setattr(InSync, "proposal", propose)
+
+
+def gives_up_what_is_unanswered(patch: pytest.MonkeyPatch) -> None:
+    """A proposal without an answer counts as refused, though the controller may have done it."""
+
+    def unanswered(self: PendingChanges, batch: Sequence[PendingChange], now_ms: float) -> None:
+        for waiting in batch:
+            self._end(waiting)
+
+    patch.setattr(PendingChanges, "unanswered", unanswered)
+
+
+def gives_up_what_was_refused_once(patch: pytest.MonkeyPatch) -> None:
+    """A refusal ends a proposal, though an earlier attempt may still be on its way."""
+    patch.setattr(PendingChanges, "_settled_ms", staticmethod(lambda waiting: float("-inf")))
+
+
+# --- the controller
+
+
+def takes_any_partition_epoch(patch: pytest.MonkeyPatch) -> None:
+    """An ISR that was found before the last change is taken."""
+    checked = IsrManager._checked
+
+    def check(self: IsrManager, node_id: int, change: Any) -> Any:
+        try:
+            return checked(self, node_id, change)
+        except InvalidUpdateVersionError:
+            partition = self._partitions[(change.topic_id, change.partition)]
+            self._check_members(node_id, partition, change)
+            return partition
+
+    patch.setattr(IsrManager, "_checked", check)
+
+
+def takes_any_member(patch: pytest.MonkeyPatch) -> None:
+    """Fenced and stopping brokers, and those that have restarted, enter the ISR (KIP-841, 903)."""
+    patch.setattr(IsrManager, "_check_members", lambda self, node_id, partition, change: None)
+
+
+def trusts_lost_disks(patch: pytest.MonkeyPatch) -> None:
+    """A replica keeps its place whatever happened to its disk (KIP-858, 966)."""
+    patch.setattr(BrokerLife, "_has_lost", lambda self, before, registration: lambda key, partition: False)
+
+
+MUTANTS: dict[str, Mutant] = {
+    mutant.__name__.replace("_", "-"): mutant
+    for mutant in (
+        counts_only_itself,
+        counts_only_the_committed_isr,
+        moves_below_min_isr,
+        counts_unflushed,
+        counts_unflushed_followers,
+        counts_reports_of_any_epoch,
+        never_diverges,
+        never_truncates,
+        truncates_to_the_high_watermark,
+        truncates_by_the_leaders_epoch_alone,
+        keeps_unwritten_epochs,
+        answers_any_epoch,
+        enters_before_the_epoch_start,
+        enters_below_the_high_watermark,
+        enters_unflushed,
+        enters_with_any_broker_epoch,
+        gives_up_what_is_unanswered,
+        gives_up_what_was_refused_once,
+        takes_any_partition_epoch,
+        takes_any_member,
+        trusts_lost_disks,
+    )
+}
