@@ -234,7 +234,7 @@ class NodeConfig:
     """Partitions of a topic that is created without a number."""
 
     default_replication_factor: int = _setting("default.replication.factor", -1, _integer(-1, 32767))
-    """Replicas of a topic that is created without a number; -1: one, which is all that this version keeps."""
+    """Replicas of a topic that is created without a number; -1: min(3, brokers)."""
 
     auto_create_topics_enable: bool = _setting("auto.create.topics.enable", False, parse_bool)
     """Whether a producer's first use of an unknown topic creates it (and a consumer's with
@@ -244,7 +244,7 @@ class NodeConfig:
     """Partitions of `__consumer_offsets`; must not change once it exists."""
 
     offsets_topic_replication_factor: int = _setting("offsets.topic.replication.factor", -1, _integer(-1, 32767))
-    """Replicas of `__consumer_offsets`; -1: one, which is all that this version keeps."""
+    """Replicas of `__consumer_offsets`; -1: min(3, brokers)."""
 
     offsets_topic_segment_bytes: int = _setting("offsets.topic.segment.bytes", 104_857_600, _integer(14))
     """Segment size of `__consumer_offsets`; small, because compaction works on closed segments."""
@@ -405,7 +405,7 @@ class NodeConfig:
             ("offsets.topic.replication.factor", self.offsets_topic_replication_factor),
         ):
             if factor == 0:
-                raise InvalidConfigError(f"config {key}=0: use 1, or -1 for the default")
+                raise InvalidConfigError(f"config {key}=0: use 1 or more, or -1 for min(3, brokers)")
 
     def _check_quorum(self) -> None:
         if not self.is_controller and not self.controller_quorum_bootstrap_servers:
