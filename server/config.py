@@ -244,7 +244,7 @@ class NodeConfig:
     """Partitions of `__consumer_offsets`; must not change once it exists."""
 
     offsets_topic_replication_factor: int = _setting("offsets.topic.replication.factor", -1, _integer(-1, 32767))
-    """Replicas of `__consumer_offsets`; -1: min(3, brokers)."""
+    """Replicas of `__consumer_offsets`; -1: min(3, brokers), also when brokers join later."""
 
     offsets_topic_segment_bytes: int = _setting("offsets.topic.segment.bytes", 104_857_600, _integer(14))
     """Segment size of `__consumer_offsets`; small, because compaction works on closed segments."""

@@ -201,7 +201,7 @@ class Node:
         config = self.config
         defaults = LogConfig.from_configs(config.topic_defaults)
         tick_ms = config.controller_quorum_election_timeout_ms // ELECTION_TICKS
-        factor = config.default_replication_factor
+        factor, internal_factor = config.default_replication_factor, config.offsets_topic_replication_factor
         return QuorumNode(
             config=QuorumConfig(
                 node_id=config.node_id,
@@ -217,6 +217,7 @@ class Node:
                 controller=ControllerConfig(
                     num_partitions=config.num_partitions,
                     default_replication_factor=None if factor < 0 else factor,
+                    internal_replication_factor=None if internal_factor < 0 else internal_factor,
                     broker_session_timeout_ms=config.broker_session_timeout_ms,
                     min_insync_replicas=defaults.min_insync_replicas,
                     unclean_leader_election_enable=defaults.unclean_leader_election_enable,

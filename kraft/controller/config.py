@@ -23,6 +23,10 @@ class ControllerConfig:
     default_replication_factor: int | None = None
     """Replicas of a topic that asks for -1. None: min(3, live brokers). Kafka's default.replication.factor."""
 
+    internal_replication_factor: int | None = None
+    """Replicas that internal topics are raised to when brokers join, as far as there are brokers. None: as many as a topic
+    that asks for -1, or 3. Kafka's offsets.topic.replication.factor."""
+
     max_replication_factor: int = MAX_REPLICATION_FACTOR
     """More replicas of a partition are refused."""
 
@@ -61,13 +65,14 @@ class ControllerConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.num_partitions <= MAX_PARTITIONS_PER_TOPIC:
             raise ValueError(f"num_partitions={self.num_partitions} is not within 1..{MAX_PARTITIONS_PER_TOPIC}")
-        factor = self.default_replication_factor
         if not 1 <= self.max_replication_factor <= MAX_REPLICATION_FACTOR:
             raise ValueError(
                 f"max_replication_factor={self.max_replication_factor} is not within 1..{MAX_REPLICATION_FACTOR}"
             )
-        if factor is not None and not 1 <= factor <= MAX_REPLICATION_FACTOR:
-            raise ValueError(f"default_replication_factor={factor} is not within 1..{MAX_REPLICATION_FACTOR}")
+        for name in ("default_replication_factor", "internal_replication_factor"):
+            factor = getattr(self, name)
+            if factor is not None and not 1 <= factor <= MAX_REPLICATION_FACTOR:
+                raise ValueError(f"{name}={factor} is not within 1..{MAX_REPLICATION_FACTOR}")
         if self.broker_session_timeout_ms < 1:
             raise ValueError(f"broker_session_timeout_ms={self.broker_session_timeout_ms} is below 1")
         if self.min_insync_replicas < 1 and self.min_insync_replicas != -1:

@@ -29,6 +29,7 @@ from kraftlog.kraft.controller.in_sync_replicas import IsrAnswer, IsrChange, Isr
 from kraftlog.kraft.controller.operations import OperationManager, RequestId
 from kraftlog.kraft.controller.partitions import PartitionKey
 from kraftlog.kraft.controller.producer_ids import ProducerIdBlock, ProducerIdManager
+from kraftlog.kraft.controller.raising import ReplicationRaiser
 from kraftlog.kraft.controller.reassignments import ReassignmentManager
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
@@ -176,6 +177,7 @@ class Controller:
             topic_id_of=self.topics.topic_id,
             may_lead_now=lambda: self.elections.may_lead(self.brokers.usable_racks()),
         )
+        self.raiser = ReplicationRaiser(self._config, self.topics, self.brokers, self.reassignments)
         self.life = BrokerLife(
             brokers=self.brokers,
             partitions=self.topics.partitions,
@@ -204,6 +206,7 @@ class Controller:
         self.sessions.restart(unfenced, now_ms)
         self.elections.restart()
         self.reassignments.look_at_all()
+        self.raiser.brokers_changed()
         self._report_recovering()
         self._next_balance_ms = now_ms + self._balance_interval_ms
         records = self.features.bootstrap_records()
@@ -228,7 +231,7 @@ class Controller:
 
     def poll(self, *, now_ms: float, wall_ms: int) -> float | None:
         """Fence brokers that are silent, go on with elections that were too many for one batch, end reassignments that are
-        done, and balance leaders.
+        done, give internal topics the replicas that they lack, and balance leaders.
 
         At most one batch of each. Returns when to call again (monotonic ms), None while not active.
         """
@@ -238,6 +241,7 @@ class Controller:
             self._fence_silent(now_ms, wall_ms),
             self._elect_left_over(now_ms, wall_ms),
             self._complete_reassignments(now_ms, wall_ms),
+            self._raise_replication(now_ms, wall_ms),
             self._balance(now_ms, wall_ms),
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -259,6 +263,10 @@ class Controller:
 
     def _complete_reassignments(self, now_ms: float, wall_ms: int) -> float | None:
         records = self.reassignments.completions()
+        return None if not records else self._carry_out(records, now_ms, wall_ms)
+
+    def _raise_replication(self, now_ms: float, wall_ms: int) -> float | None:
+        records = self.raiser.records()
         return None if not records else self._carry_out(records, now_ms, wall_ms)
 
     def _balance(self, now_ms: float, wall_ms: int) -> float | None:
@@ -420,6 +428,7 @@ class Controller:
                 self.brokers.replay_unregister(record.unregister_broker)
             case "broker_registration_change":
                 self.brokers.replay_change(record.broker_registration_change)
+                self.raiser.brokers_changed()
                 self.reassignments.look_at_all()
             case "producer_ids":
                 self.producer_ids.replay(record.producer_ids)

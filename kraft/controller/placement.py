@@ -5,7 +5,7 @@ follow with a distance that grows on each round over the list, so that the follo
 well. No two replicas share a rack while a rack without one is left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 
@@ -15,6 +15,23 @@ def place(racks: Mapping[int, str], partition_count: int, replication_factor: in
     assert 1 <= replication_factor <= len(racks)
     arranged = _arrange(racks)
     return [_replicas(arranged, racks, start, partition, replication_factor) for partition in range(partition_count)]
+
+
+def extend(
+    replicas: Sequence[int], racks: Mapping[int, str], replication_factor: int, load: Mapping[int, int]
+) -> tuple[int, ...]:
+    """More replicas behind those that there are, up to so many if there are enough usable brokers in `racks`: in racks
+    without one first, then on the brokers with the least `load`."""
+    extended = list(replicas)
+    while len(extended) < replication_factor and racks.keys() - extended:
+        used_racks = {racks[broker] for broker in extended if broker in racks}
+        extended.append(
+            min(
+                racks.keys() - extended,
+                key=lambda broker: (racks[broker] in used_racks, load.get(broker, 0), broker),
+            )
+        )
+    return tuple(extended)
 
 
 def _arrange(racks: Mapping[int, str]) -> list[int]:

@@ -134,6 +134,11 @@ class ReassignmentManager:
             )
         return record
 
+    def begin(self, key: PartitionKey, partition: PartitionImage, target: Iterable[int]) -> MetadataRecord | None:
+        """The record with which the controller begins a reassignment of its own, None if it cannot."""
+        after = on_the_way_to(partition, target)
+        return _change(key[0], partition, self._rules_of(key[0]), self._may_lead_now(), after)
+
     @staticmethod
     def _check_what_stays(where: str, partition: PartitionImage, after: _Replicas, rules: PartitionRules) -> None:
         """Raise `InvalidReplicaAssignmentError` where replicas that were being added have to go, and without them fewer

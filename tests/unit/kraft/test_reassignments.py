@@ -1,10 +1,12 @@
 """Reassignments: other replicas for a partition, step by step, and what must not be given up on the way (KIP-455)."""
 
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from kraftlog.kraft.controller import ControllerConfig, reassignments
+from kraftlog.kraft.controller import ControllerConfig, IsrAnswer, IsrChange, Result, reassignments
 from kraftlog.kraft.image import NO_LEADER, PartitionImage
 from kraftlog.proto.admin_pb2 import (
     AlterPartitionReassignmentsRequest,
@@ -295,3 +297,78 @@ def test_new_partitions_have_as_many_replicas_as_the_target() -> None:
     (result,) = harness.run(lambda: harness.controller.create_partitions(request)).topics
     assert result.error_code == ErrorCode.NONE
     assert len(partition(harness, 1).replicas) == 3
+
+
+# Internal topics follow the cluster as it grows.
+
+
+def offsets_of(harness: Harness) -> list[PartitionImage]:
+    return list(harness.image.topics["__consumer_offsets"].partitions.values())
+
+
+def one_broker_with_offsets(config: ControllerConfig | None = None) -> tuple[Harness, dict[int, int]]:
+    harness = Harness(config).lead()
+    epochs = {1: harness.live_broker(1)}
+    offsets = NewTopic(name="__consumer_offsets", num_partitions=6, replication_factor=-1)
+    harness.create(offsets, NewTopic(name="orders", num_partitions=1, replication_factor=-1), allow_internal=True)
+    return harness, epochs
+
+
+def test_internal_topics_are_raised_when_brokers_join() -> None:
+    """Their preferred leaders spread, too. Topics of users stay as they were made."""
+    harness, epochs = one_broker_with_offsets()
+    poll(harness)
+    assert not any(each.is_reassigning for each in offsets_of(harness))
+    epochs[2] = harness.live_broker(2)
+    poll(harness)
+    assert all(sorted(each.target_replicas) == [1, 2] for each in offsets_of(harness))
+    epochs[3] = harness.live_broker(3)
+    poll(harness)
+    assert all(len(each.replicas) == 2 for each in offsets_of(harness)), "one thing after the other"
+    _all_in_sync(harness, epochs)
+    poll(harness)
+    assert all(sorted(each.target_replicas) == [1, 2, 3] for each in offsets_of(harness))
+    _all_in_sync(harness, epochs)
+    assert all(sorted(each.in_sync_replicas) == [1, 2, 3] for each in offsets_of(harness))
+    preferred = Counter(each.replicas[0] for each in (*offsets_of(harness), partition(harness)))
+    assert sorted(preferred.values()) == [2, 2, 3]
+    assert partition(harness).replicas == (1,)
+
+
+def _all_in_sync(harness: Harness, epochs: dict[int, int]) -> None:
+    topic_id = harness.image.topics["__consumer_offsets"].topic_id
+    for node_id, epoch in epochs.items():
+        changes = [
+            IsrChange(
+                topic_id=topic_id,
+                partition=each.partition,
+                leader_epoch=each.leader_epoch,
+                partition_epoch=each.partition_epoch,
+                in_sync_replicas=tuple((replica, epochs[replica]) for replica in each.replicas),
+            )
+            for each in offsets_of(harness)
+            if each.leader_id == node_id
+        ]
+        result = harness.controller.alter_partition(node_id, epoch, changes)
+        assert all(answer.error is None for answer in harness.run(partial(_same, result)))
+    poll(harness)
+
+
+def _same(result: Result[list[IsrAnswer]]) -> Result[list[IsrAnswer]]:
+    return result
+
+
+def test_another_controller_goes_on_raising() -> None:
+    harness, epochs = one_broker_with_offsets()
+    epochs[2] = harness.live_broker(2)
+    harness.lose_leadership()
+    harness.lead()
+    poll(harness)
+    assert all(sorted(each.target_replicas) == [1, 2] for each in offsets_of(harness))
+
+
+def test_internal_topics_are_raised_no_further_than_they_should_be() -> None:
+    harness, _ = one_broker_with_offsets(ControllerConfig(internal_replication_factor=1))
+    harness.live_broker(2)
+    poll(harness)
+    assert all(each.replicas == (1,) for each in offsets_of(harness))

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from kraftlog.proto import group_pb2
 from kraftlog.proto.errors import NoReassignmentInProgressError
 from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer
@@ -146,5 +147,35 @@ def test_a_reassignment_goes_on_when_the_controller_and_the_new_replica_fail() -
             clients.is_done = True
             await writing
             assert await clients.read_all() == clients.acknowledged
+
+    with_nodes(work)
+
+
+def test_offsets_of_groups_outlive_the_first_broker_of_a_cluster_that_has_grown() -> None:
+    """`__consumer_offsets` was made with one replica, and has three soon after the others have joined."""
+
+    async def work(nodes: Nodes) -> None:
+        nodes.add(1, "broker,controller", voters=voters_of(1))
+        for number in (2, 3):
+            nodes.add(number, "broker", voters={})
+        await nodes.start(1)
+        await nodes.call(
+            "n1:9092",
+            "/kraftlog.v1.Group/FindCoordinator",
+            group_pb2.FindCoordinatorRequest(key="readers"),
+            group_pb2.FindCoordinatorResponse,
+        )
+
+        async def offsets() -> list[PartitionDescription]:
+            async with Clients(nodes, (1,)).admin as admin:
+                return list((await admin.describe_topics(["__consumer_offsets"]))[0].partitions)
+
+        assert all(each.replicas == (1,) for each in await offsets())
+        await nodes.start(2, 3)
+        deadline = nodes.loop.time() + PATIENCE_S
+        while not all(sorted(each.in_sync_replicas) == [1, 2, 3] for each in await offsets()):
+            assert nodes.loop.time() < deadline, await offsets()
+            await asyncio.sleep(0.5)
+        assert {each.target_replicas[0] for each in await offsets()} == {1, 2, 3}
 
     with_nodes(work)
