@@ -38,6 +38,7 @@ class PartitionQueue:
         "compression",
         "in_flight",
         "is_recovering",
+        "leader_epoch",
         "needs_new_epoch",
         "next_sequence",
         "node_id",
@@ -46,6 +47,7 @@ class PartitionQueue:
         "producer_epoch",
         "producer_id",
         "retry_at_ms",
+        "seeks_leader",
         "sequenced_count",
         "topic",
         "waiting",
@@ -63,6 +65,10 @@ class PartitionQueue:
         self.in_flight: list[ProducerBatch] = []
         self.node_id = -1
         """Where the batches under way were sent."""
+        self.leader_epoch = -1
+        """The epoch in which `node_id` led when the last batch was sent, as far as was known."""
+        self.seeks_leader = False
+        """The last attempt failed in a way that asks for another leader; until the next attempt."""
         self.is_recovering = False
         self.needs_new_epoch = False
         self.retry_at_ms = 0.0
@@ -209,8 +215,10 @@ class Accumulator:
         ):
             self._make_due(lingering.popleft())
 
-    def take(self, queue: PartitionQueue, node_id: int, now_ms: float) -> ProducerBatch | None:
-        """The next batch that may go to the leader `node_id`, as in flight; None if the queue has to wait."""
+    def take(
+        self, queue: PartitionQueue, node_id: int, now_ms: float, *, leader_epoch: int = -1
+    ) -> ProducerBatch | None:
+        """The next batch that may go to `node_id`, the leader of that epoch, as in flight; None if the queue has to wait."""
         if not self._may_send(queue, node_id, now_ms):
             return None
         if not queue.waiting:
@@ -230,6 +238,8 @@ class Accumulator:
         queue.waiting.popleft()
         queue.in_flight.append(batch)
         queue.node_id = node_id
+        queue.leader_epoch = leader_epoch
+        queue.seeks_leader = False
         batch.attempts += 1
         batch.was_sent = True
         del self.ready[queue]
@@ -333,7 +343,14 @@ class Accumulator:
             queue.waiting.insert(position, batch)
         queue.is_recovering = True
         queue.retry_at_ms = max(queue.retry_at_ms, retry_at_ms)
+        queue.seeks_leader |= error.refresh_metadata
         self.ready[queue] = None
+
+    def leader_known(self, queue: PartitionQueue, leader_epoch: int) -> None:
+        """The newest metadata have a leader of that epoch: if it is a newer one than that which failed, try it at once."""
+        if queue.seeks_leader and leader_epoch > queue.leader_epoch:
+            queue.seeks_leader = False
+            queue.retry_at_ms = 0.0
 
     def out_of_order(self, batch: ProducerBatch, error: KraftlogError, retry_at_ms: float) -> bool:
         """The broker refused the sequence: retry, in a raised epoch if the batch is known not to be in the log.

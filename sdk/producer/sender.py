@@ -42,6 +42,7 @@ log = logging.getLogger("kraftlog.sdk")
 PRODUCE_METHOD = "/kraftlog.v1.Broker/ProduceStream"
 INIT_PRODUCER_ID_METHOD = "/kraftlog.v1.Broker/InitProducerId"
 STREAM_WINDOW_BYTES = 64 * 1024 * 1024  # the protocol's: unanswered bytes of one stream
+LEADER_SEARCH_MAX_MS = 250.0  # longest pause between two looks for a new leader: what a producer adds to an election
 ANSWER_GRACE_MS = 1_000  # the broker's own time-out answer may come so late
 
 _PRODUCER_STATE = struct.Struct(">qhi")  # producer id, epoch, base sequence
@@ -73,6 +74,9 @@ class Sender:
         self._connections: dict[int, _Connection] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = float("inf")
+        first_ms = min(config.retry_backoff_ms, LEADER_SEARCH_MAX_MS)
+        self._search_backoff = Backoff(first_ms, min(config.retry_backoff_max_ms, LEADER_SEARCH_MAX_MS), random)
+        self._search_at_ms = 0.0
         self._fetching_identity = False
         self._is_closed = False
         cluster.add_listener(self._on_metadata)
@@ -85,11 +89,13 @@ class Sender:
         with accumulator.lock:
             accumulator.expire_linger(now_ms)
             late = accumulator.expired(now_ms)
+            is_searching = self._meet_leaders()
             ready = [queue for queue in accumulator.ready if queue.retry_at_ms <= now_ms]
         for batch in late:
             accumulator.settle(batch)
         if ready:
             self._dispatch(ready)
+        self._search(is_searching, now_ms)
         for connection in self._connections.values():
             connection.check_timeout(now_ms)
         if self.cluster.is_stale(now_ms):
@@ -119,15 +125,33 @@ class Sender:
         if self.accumulator.needs_identity:
             self._fetch_identity()
             return
-        leaderless = False
         for queue in ready:
             leader = self.cluster.metadata.leader(queue.topic, queue.partition)
             if leader is None:
-                leaderless = True
                 _note_leaderless(queue)
             else:
                 self._connection(leader).wake()
-        if leaderless:
+
+    def _meet_leaders(self) -> bool:
+        """End the pauses of partitions that have a new leader; whether others wait for one. Caller holds the lock."""
+        is_searching = False
+        metadata = self.cluster.metadata
+        for queue in self.accumulator.ready:
+            if metadata.leader(queue.topic, queue.partition) is None:
+                is_searching = True
+            elif queue.seeks_leader:
+                known = metadata.partition(queue.topic, queue.partition)
+                self.accumulator.leader_known(queue, -1 if known is None else known.leader_epoch)
+                is_searching |= queue.seeks_leader
+        return is_searching
+
+    def _search(self, is_searching: bool, now_ms: float) -> None:
+        """Ask for metadata at short intervals while a partition waits for a leader: nobody tells when it has one."""
+        if not is_searching:
+            self._search_backoff.reset()
+            self._search_at_ms = 0.0
+        elif now_ms >= self._search_at_ms:
+            self._search_at_ms = now_ms + self._search_backoff.next_ms()
             self.cluster.refresh_soon()
 
     def _connection(self, node: NodeInfo) -> "_Connection":
@@ -139,6 +163,8 @@ class Sender:
     def _arm_next(self, now_ms: float) -> None:
         with self.accumulator.lock:
             deadlines = [self.accumulator.next_deadline_ms(now_ms)]
+        if self._search_at_ms:
+            deadlines.append(self._search_at_ms)
         deadlines += [connection.deadline_ms() for connection in self._connections.values()]
         self.arm(min((deadline for deadline in deadlines if deadline is not None), default=float("inf")))
 
@@ -259,10 +285,10 @@ class _Connection:
             if self._accumulator.needs_identity:
                 return None
             for queue in tuple(self._accumulator.ready):
-                leader = metadata.leader(queue.topic, queue.partition)
-                if leader is None or leader.node_id != self._node_id:
+                known = metadata.partition(queue.topic, queue.partition)
+                if known is None or known.leader_id != self._node_id:
                     continue
-                batch = self._accumulator.take(queue, self._node_id, now_ms)
+                batch = self._accumulator.take(queue, self._node_id, now_ms, leader_epoch=known.leader_epoch)
                 if batch is not None:
                     batches.append(batch)
                     size_bytes += batch.size

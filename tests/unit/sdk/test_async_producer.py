@@ -448,6 +448,50 @@ def test_a_record_without_a_leader_fails_as_never_sent() -> None:
     run_virtual(main())
 
 
+@pytest.mark.parametrize("away_s", [3, 20])
+def test_a_new_leader_gets_the_records_as_soon_as_it_is_known(away_s: float) -> None:
+    """However long the dead one was tried: neither its pauses nor those between metadata grow to a second."""
+
+    async def main() -> None:
+        cluster = FakeCluster(3)
+        cluster.create("orders")
+        loop = asyncio.get_running_loop()
+        async with producer(cluster, linger_ms=0) as p:
+            await p.send_and_wait("orders", b"0")
+            cluster.stop(1)
+            future = await p.send("orders", b"1")
+            await asyncio.sleep(away_s)
+            assert not future.done()
+            cluster.move("orders", 0, 2)
+            moved = loop.time()
+            assert (await future).offset == 1
+            assert loop.time() - moved < 0.26
+            assert cluster.calls.count((2, "Metadata")) + cluster.calls.count((3, "Metadata")) < 8 * (away_s + 1)
+
+    run_virtual(main())
+
+
+def test_a_partition_that_had_no_leader_goes_on_when_it_has_one() -> None:
+    """With one record and nothing else that would make the producer look."""
+
+    async def main() -> None:
+        cluster = FakeCluster(3)
+        cluster.create("orders")
+        loop = asyncio.get_running_loop()
+        async with producer(cluster, linger_ms=0) as p:
+            await p.send_and_wait("orders", b"0")
+            cluster.stop(1)
+            cluster.move("orders", 0, -1)
+            future = await p.send("orders", b"1")
+            await asyncio.sleep(10)
+            cluster.move("orders", 0, 3)
+            moved = loop.time()
+            assert (await future).offset == 1
+            assert loop.time() - moved < 0.26
+
+    run_virtual(main())
+
+
 def test_an_authorization_error_fails_at_once() -> None:
     """What cannot be retried is not."""
 
