@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from kraftlog.kraft.controller.broker_life import BrokerLife
@@ -197,13 +198,22 @@ class Controller:
 
     # --- roles --------------------------------------------------------------------------------------------------
 
-    def activate(self, log: AppendTarget, *, now_ms: float, wall_ms: int) -> None:
-        """The first entry of this node's leadership is committed and everything before it has been replayed."""
+    def activate(
+        self,
+        log: AppendTarget,
+        *,
+        now_ms: float,
+        wall_ms: int,
+        last_heard: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
+        """The first entry of this node's leadership is committed and everything before it has been replayed.
+
+        `last_heard`: when this node last heard from nodes that led before it, by node id (monotonic ms)."""
         assert not self.is_active
         self._log = log
         self._registry.register(self.committed_offset)
         unfenced = [broker.node_id for broker in self.brokers.all() if not broker.is_fenced]
-        self.sessions.restart(unfenced, now_ms)
+        self.sessions.restart(unfenced, now_ms, last_heard)
         self.elections.restart()
         self.reassignments.look_at_all()
         self.raiser.brokers_changed()

@@ -1,10 +1,14 @@
 """Which brokers have been heard from, and what they know: soft state of the active controller, in no log.
 
-A new controller knows nothing, so it gives every unfenced broker a full session from the moment it becomes active, and
-takes none of them to have any metadata.
+A new controller has heard from no broker, so it gives every unfenced one a full session from the moment it becomes active,
+and takes none of them to have any metadata. What it has heard is the quorum's leaders before it: the broker of such a
+node has what is left of a session since then, or else the loss of a node that was both would take an election and a session.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+FRESH_SHARE = 3  # a new controller waits for this part of a session at least: at the defaults, for two heartbeats
 
 
 class BrokerSessions:
@@ -18,8 +22,14 @@ class BrokerSessions:
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
 
-    def restart(self, node_ids: Iterable[int], now_ms: float) -> None:
-        self._last_heard = dict.fromkeys(node_ids, now_ms)
+    def restart(
+        self, node_ids: Iterable[int], now_ms: float, last_heard: Mapping[int, float] = MappingProxyType({})
+    ) -> None:
+        """`last_heard`: of nodes that were heard otherwise than by a heartbeat."""
+        earliest_ms = now_ms - self._timeout_ms + self._timeout_ms / FRESH_SHARE
+        self._last_heard = {
+            node_id: max(earliest_ms, min(now_ms, last_heard.get(node_id, now_ms))) for node_id in node_ids
+        }
         self._metadata_offsets.clear()
         self._shutdown_offsets.clear()
 

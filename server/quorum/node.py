@@ -180,6 +180,8 @@ class QuorumNode:
         """Until a leader is known."""
         self._conditions = Conditions()
         self._fetch_times = FetchTimes()
+        self._leaders_heard: dict[int, float] = {}
+        """When each node that led was last heard while it did (monotonic ms)."""
         self._voter_changes = VoterChanges(
             self._conditions,
             clock,
@@ -500,6 +502,8 @@ class QuorumNode:
 
     def _step(self, core: RaftCore, message: Message) -> None:
         core.step(message)
+        if message.src == core.leader:
+            self._leaders_heard[message.src.node_id] = self._clock.monotonic_ms()
         if isinstance(message, AppendResponse | SnapshotResponse):
             self._note_fetch(core, message.src)
         self._after_input()
@@ -625,7 +629,10 @@ class QuorumNode:
         self._active_term = self._core.term
         self._core.record_voters()
         self._controller.activate(
-            _CoreLog(self._core), now_ms=self._clock.monotonic_ms(), wall_ms=self._clock.wall_ms()
+            _CoreLog(self._core),
+            now_ms=self._clock.monotonic_ms(),
+            wall_ms=self._clock.wall_ms(),
+            last_heard=self._leaders_heard,
         )
         self._active.set()
         self._schedule_poll()

@@ -100,11 +100,11 @@ class Harness:
         self.image: MetadataImage = EMPTY_IMAGE
         self.now_ms = 1000.0
 
-    def lead(self) -> "Harness":
-        """Commit everything, write the leader change, become active."""
+    def lead(self, last_heard: Mapping[int, float] | None = None) -> "Harness":
+        """Commit everything, write the leader change, become active. `last_heard`: from leaders before."""
         self.log.batches.append((self.log.next_offset, b""))
         self.commit()
-        self.controller.activate(self.log, now_ms=self.now_ms, wall_ms=0)
+        self.controller.activate(self.log, now_ms=self.now_ms, wall_ms=0, last_heard=last_heard or {})
         self.commit()
         return self
 

@@ -208,6 +208,21 @@ def test_poll_says_when_the_next_session_ends() -> None:
     assert harness.controller.poll(now_ms=harness.now_ms, wall_ms=0) == harness.now_ms + SESSION_MS
 
 
+def test_the_broker_of_the_leader_before_has_the_rest_of_a_session() -> None:
+    """The loss of a node that was both would take an election and a whole session otherwise. It has time for a heartbeat
+    in any case: it may have been slow, and it may have heard of the new leader only now."""
+    for silent_ms, left_ms in ((0, SESSION_MS), (1200, SESSION_MS - 1200), (60_000, SESSION_MS / 3), (-5, SESSION_MS)):
+        harness = Harness().lead()
+        harness.live_broker(1)
+        harness.live_broker(2)
+        harness.now_ms += 100_000
+        harness.lose_leadership()
+        harness.lead(last_heard={1: harness.now_ms - silent_ms, 9: 0.0})
+        assert harness.controller.poll(now_ms=harness.now_ms, wall_ms=0) == harness.now_ms + left_ms
+        harness.heartbeat(1, harness.image.brokers[1].broker_epoch)
+        assert harness.controller.poll(now_ms=harness.now_ms, wall_ms=0) == harness.now_ms + SESSION_MS
+
+
 def test_controlled_shutdown_moves_leaders_first_and_fences_last() -> None:
     """Clients find the new leaders, and these know of it, before the old one is gone."""
     harness, epochs = with_topic(brokers=2, replicas=2, partitions=2)

@@ -12,6 +12,7 @@ from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.proto import admin_pb2
 from kraftlog.proto.uuids import uuid_to_text
+from kraftlog.sdk.producer import AsyncProducer
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.node import Node
 from kraftlog.server.storage import Voters, format_node_directory
@@ -166,6 +167,17 @@ class Nodes:
         answer = response()
         answer.ParseFromString(data)
         return answer
+
+    def producer(self) -> AsyncProducer:
+        """A client that sends at once and wants every in-sync replica."""
+        return AsyncProducer(
+            bootstrap_servers=",".join(f"{machine.host}:9092" for machine in self.machines.values()),
+            acks="all",
+            linger_ms=0,
+            connector=self.network.host("client"),
+            clock=SimClock(self.loop),
+            random=random.Random(self.random.getrandbits(32)),
+        )
 
     async def create(self, number: int, name: str, *, partitions: int = 1, factor: int = 1) -> int:
         """Create a topic through a broker; the error code."""

@@ -20,6 +20,7 @@ from tests.unit.server.nodes import Nodes, directory_of, voters_of, with_nodes
 
 COMBINED = "broker,controller"
 ELECTION_TIMEOUT_S = 1.0  # the default; a random part of up to as much again is added
+SESSION_TIMEOUT_S = 3.0  # the default of broker.session.timeout.ms
 
 
 async def three_nodes(nodes: Nodes) -> int:
@@ -307,6 +308,27 @@ def test_a_partition_outlives_its_leader() -> None:
         await nodes.until(left, "copied", lambda now: now.leader_id not in (-1, described.leader_id))
         await nodes.start(described.leader_id)
         await nodes.until(left, "copied", lambda now: len(now.in_sync_replicas) == 3)
+
+    with_nodes(work)
+
+
+@pytest.mark.parametrize("leads_the_quorum", [False, True])
+def test_the_next_record_is_acknowledged_a_session_after_the_loss_of_the_leader(leads_the_quorum: bool) -> None:
+    """Neither the producer's pauses come on top, nor, where the node led the quorum too, the election of another one."""
+
+    async def work(nodes: Nodes) -> None:
+        active = await three_nodes(nodes)
+        for number in range(6):
+            assert await nodes.create(active, f"copied-{number}", factor=3) == 0
+            leader = (await nodes.partition(active, f"copied-{number}")).leader_id
+            if (leader == active) == leads_the_quorum:
+                break
+        async with nodes.producer() as producer:
+            await producer.send_and_wait(f"copied-{number}", b"before")
+            nodes.kill(leader)
+            killed = nodes.loop.time()
+            assert (await producer.send_and_wait(f"copied-{number}", b"after")).offset == 1
+            assert nodes.loop.time() - killed < SESSION_TIMEOUT_S + 0.5
 
     with_nodes(work)
 
