@@ -20,6 +20,8 @@
         *.cleaned, *.swap               a compaction that was interrupted: removed or completed (`swaps`)
         *.cut                           what a repair took out
     <topic>-<partition>.<topic id>-delete/   being deleted
+    <topic>-<partition>.<topic id>-damaged/  what a damaged log was, before it was fetched again from another replica
+    <topic>-<partition>.<topic id>-stray/    a log that is nobody's any more, by metadata that do not know this directory
 
 Whatever has another name is left alone: `__cluster_metadata-0` also has the vote and the snapshots of the metadata quorum.
 """
@@ -36,6 +38,8 @@ CLEANED_FILE_SUFFIX = ".cleaned"  # the cleaner's unfinished output
 SWAP_FILE_SUFFIX = ".swap"  # its finished output, which replaces what it was made from (`swaps`)
 CUT_FILE_SUFFIX = ".cut"  # bytes that `kraftctl log repair` took out of a file; nothing reads it
 DELETE_DIRECTORY_SUFFIX = "-delete"
+DAMAGED_DIRECTORY_SUFFIX = "-damaged"
+STRAY_DIRECTORY_SUFFIX = "-stray"
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -78,6 +82,11 @@ def parse_log_directory(name: str) -> tuple[str, int] | None:
 
 
 def deleted_directory_name(topic: str, partition: int, topic_id: bytes) -> str:
-    """What a log's folder is renamed to before its files are removed. Cut as Kafka cuts it to fit a file name."""
-    suffix = f"-{partition}.{topic_id.hex()}{DELETE_DIRECTORY_SUFFIX}"
+    """What a log's folder is renamed to before its files are removed."""
+    return retired_directory_name(topic, partition, topic_id, DELETE_DIRECTORY_SUFFIX)
+
+
+def retired_directory_name(topic: str, partition: int, topic_id: bytes, ending: str) -> str:
+    """The name of a folder that is a log's no longer. Cut as Kafka cuts it to fit a file name."""
+    suffix = f"-{partition}.{topic_id.hex()}{ending}"
     return topic[: _MAX_FILE_NAME_BYTES - len(suffix)] + suffix

@@ -3,8 +3,9 @@
 Used from the node's event loop, but for `advance` and `retreat` (the `RecoveryPoints` of the logs), which the logs call
 from whatever thread flushes them.
 
-The lock is an flock on `.lock`, a file of no bytes. The marker, `.kafka_cleanshutdown`, is there or not; what is in it
-(`{"version":0,"brokerEpoch":-1}`, as in Kafka) is not read. The other files are those of `checkpoints`.
+The lock is an flock on `.lock`, a file of no bytes. The marker, `.kafka_cleanshutdown`, says by being there that the
+last stop was clean, and as Kafka's in which broker epoch that was (KIP-966): `{"version":0,"brokerEpoch":17}`, -1 for
+none. One of Kafka's older versions has no content. The other files are those of `checkpoints`.
 
 Order at start: take the lock, check whose directory it is, read and remove the clean-shutdown marker (durably, before
 any log is touched: a crash while loading must lead to a full recovery), load the logs. At a clean stop: close the logs,
@@ -16,6 +17,7 @@ in Kafka, where it goes offline: a disk that fails one log may lose any other's 
 through first, so that the node's log names all that are concerned.
 """
 
+import json
 import logging
 import os
 import threading
@@ -38,6 +40,7 @@ from kraftlog.logstore.filesystem import (
     FileSystem,
     Lock,
     atomic_write,
+    read_file,
     remove_flat_directory,
     unlink_if_exists,
 )
@@ -56,7 +59,8 @@ from kraftlog.proto.names import validate_topic_name
 
 logger = logging.getLogger(__name__)
 
-_CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
+NO_BROKER_EPOCH = -1
+_MAX_MARKER_BYTES = 4096  # larger is garbage
 NO_TOPIC_ID = bytes(16)
 
 ConfigFor = Callable[[str], LogConfig]
@@ -115,6 +119,8 @@ class LogDir:
         self.directory_id = meta.get("directory.id", "")
         self.was_clean = False
         """Whether the last stop was clean, so that nothing had to be recovered."""
+        self.clean_broker_epoch = NO_BROKER_EPOCH
+        """The broker epoch of the last stop, if that was clean and the marker says it."""
         self._fs = fs
         self._lock = lock
         self._config_for = config_for
@@ -124,6 +130,8 @@ class LogDir:
         """What the logs hold open."""
         self._logs: dict[TopicPartitionKey, Log] = {}
         self._topic_ids: dict[TopicPartitionKey, bytes] = {}
+        self.missing_logs: frozenset[TopicPartitionKey] = frozenset()
+        """Logs that had synced records when the directory was last in use, and were not there when it was opened."""
         self._checkpoint_lock = threading.Lock()
         """Guards the checkpoint files that are written from other threads too, and what is known to be in them."""
         self._recovery_points: dict[TopicPartitionKey, int] = {}
@@ -248,6 +256,31 @@ class LogDir:
             self._forget(key)
             remove_flat_directory(self._fs, doomed)
 
+    def set_aside_log(self, topic: str, partition: int, ending: str) -> None:
+        """Close a log and rename its directory, so that no start takes it for a log again; its bytes stay. `ending`: one
+        of `layout`'s."""
+        key = (topic, partition)
+        log = self._logs.pop(key)
+        log.abandon()
+        topic_id = self._topic_ids.pop(key, NO_TOPIC_ID)
+        with storage_errors("set aside", log.directory):
+            name = layout.retired_directory_name(topic, partition, topic_id, ending)
+            number = 1
+            while self._fs.size(aside := self._file(name if number == 1 else f"{name}.{number}")) is not None:
+                number += 1
+            self._fs.rename(log.directory, aside)
+            self._fs.fsync_dir(self.path)
+            self._forget(key)
+        logger.warning("%s is no log any more; what it held is kept in %s", log.directory, aside)
+
+    def adopt_log(self, topic: str, partition: int, topic_id: bytes) -> None:
+        """Say durably of which topic a log is whose `partition.metadata` is lost."""
+        directory = self._logs[topic, partition].directory
+        with storage_errors("write the topic id of", directory):
+            write_partition_metadata(self._fs, os.path.join(directory, layout.PARTITION_METADATA_FILE), topic_id)
+            self._fs.fsync_dir(directory)
+        self._topic_ids[topic, partition] = topic_id
+
     # Checkpoints.
 
     def checkpoint(self) -> None:
@@ -316,8 +349,11 @@ class LogDir:
         write_offset_checkpoint(self._fs, self._file(layout.CLEANER_OFFSET_FILE), offsets)
         self._cleaner_offsets = offsets
 
-    def close(self, clean: bool = True) -> None:
-        """Close all logs and give up the lock. With `clean` and no log damaged or failed, the next start trusts it all."""
+    def close(self, clean: bool = True, *, broker_epoch: int | None = None) -> None:
+        """Close all logs and give up the lock. With `clean` and no log damaged or failed, the next start trusts it all.
+
+        `broker_epoch`: in which the broker stops; None: it has not registered since the directory was opened.
+        """
         is_sound = clean
         try:
             logs = [self._logs[key] for key in sorted(self._logs)]
@@ -333,19 +369,23 @@ class LogDir:
                 self.checkpoint()
             if is_sound:
                 with storage_errors("close log dir", self.path):
-                    atomic_write(self._fs, self._file(layout.CLEAN_SHUTDOWN_FILE), _CLEAN_SHUTDOWN)
+                    epoch = self.clean_broker_epoch if broker_epoch is None else broker_epoch
+                    atomic_write(self._fs, self._file(layout.CLEAN_SHUTDOWN_FILE), _marker(epoch))
         finally:
             self._lock.release()
 
     # Internals.
 
     def _load(self, now_ms: int, on_progress: Callable[[int, int], None] | None) -> None:
+        self.clean_broker_epoch = self._marked_epoch()
         self.was_clean = unlink_if_exists(self._fs, self._file(layout.CLEAN_SHUTDOWN_FILE))
         self._fs.fsync_dir(self.path)
         self._recovery_points = recorded_offsets(self._fs, self.path, layout.RECOVERY_POINT_FILE) or {}
         self._log_start_offsets = recorded_offsets(self._fs, self.path, layout.LOG_START_OFFSET_FILE) or {}
         self._cleaner_offsets = recorded_offsets(self._fs, self.path, layout.CLEANER_OFFSET_FILE) or {}
         found = self._find_logs()
+        synced = {key for key, offset in (*self._recovery_points.items(), *self._cleaner_offsets.items()) if offset}
+        self.missing_logs = frozenset(synced - {key for key, _ in found})
         report = on_progress or (lambda loaded, total: None)
         report(0, len(found))
         failures: dict[TopicPartitionKey, Exception] = {}
@@ -363,6 +403,24 @@ class LogDir:
         self._is_loading = False
         if any(self._recovery_points.get(key, 0) != log.recovery_point for key, log in self._logs.items()):
             self._record_recovered_ends()
+
+    def _marked_epoch(self) -> int:
+        """Of the marker; -1 if there is none, or one that does not say it."""
+        path = self._file(layout.CLEAN_SHUTDOWN_FILE)
+        size = self._fs.size(path)
+        if not size:
+            return NO_BROKER_EPOCH
+        try:
+            content = json.loads(read_file(self._fs, path)) if size <= _MAX_MARKER_BYTES else None
+        except (ValueError, RecursionError):
+            content = None
+        match content:
+            case {"version": 0, "brokerEpoch": int(epoch)} if NO_BROKER_EPOCH <= epoch < 1 << 63 and not isinstance(
+                epoch, bool
+            ):
+                return epoch
+        logger.warning("%s does not say in which broker epoch the node stopped", path)
+        return NO_BROKER_EPOCH
 
     def _record_recovered_ends(self) -> None:
         """On a full disk later: what was recovered is synced, and all that an older point costs is time at the next start."""
@@ -462,6 +520,10 @@ class LogDir:
 
     def _file(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+
+def _marker(broker_epoch: int) -> bytes:
+    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
 
 
 def _take_lock(fs: FileSystem, path: str) -> Lock:

@@ -10,6 +10,7 @@ import pytest
 
 from kraftlog.logstore import LogConfig, LogDir, LogDirLockedError, RealFileSystem, format_log_dir
 from kraftlog.logstore.checkpoints import read_offset_checkpoint
+from kraftlog.logstore.filesystem import write_synced
 from kraftlog.logstore.layout import deleted_directory_name, parse_log_directory, parse_segment_file
 from kraftlog.proto.errors import (
     CorruptRecordError,
@@ -245,6 +246,48 @@ class TestCleanStop:
         assert fs.size("/data/.kafka_cleanshutdown") is None
         fs.kill()
         assert not open_log_dir(fs).was_clean
+
+    def test_the_marker_says_in_which_broker_epoch_the_node_stopped(self) -> None:
+        """As Kafka's file does (KIP-966); a start that registers no broker leaves it as it was."""
+        fs = SimFileSystem()
+        log_dir, _ = create_log(fs=fs)
+        log_dir.close(broker_epoch=17)
+        assert fs.contents("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":17}'
+        log_dir = open_log_dir(fs)
+        assert log_dir.clean_broker_epoch == 17
+        log_dir.close()
+        log_dir = open_log_dir(fs)
+        assert log_dir.clean_broker_epoch == 17
+        fs.kill()
+        log_dir = open_log_dir(fs)
+        assert (log_dir.was_clean, log_dir.clean_broker_epoch) == (False, -1)
+        log_dir.close()
+        assert open_log_dir(fs).clean_broker_epoch == -1
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b'{"version":0}',
+            b'{"version":1,"brokerEpoch":5}',
+            b'{"version":0,"brokerEpoch":"5"}',
+            b'{"version":0,"brokerEpoch":true}',
+            b'{"version":0,"brokerEpoch":9223372036854775808}',
+            b'{"version":0,"brokerEpoch":-2}',
+            b"[0]",
+            b"\xff\x00",
+            b"[" * 4000,
+            b" " * 5000 + b'{"version":0,"brokerEpoch":5}',
+        ],
+    )
+    def test_a_marker_without_an_epoch_is_still_one(self, content: bytes) -> None:
+        """An older version wrote nothing into it; and whatever it holds must not keep a node from starting."""
+        fs = SimFileSystem()
+        log_dir, _ = create_log(fs=fs)
+        log_dir.close(broker_epoch=5)
+        write_synced(fs, "/data/.kafka_cleanshutdown", content)
+        log_dir = open_log_dir(fs)
+        assert (log_dir.was_clean, log_dir.clean_broker_epoch) == (True, -1)
 
     def test_an_unclean_close_leaves_no_marker(self) -> None:
         fs = SimFileSystem()
