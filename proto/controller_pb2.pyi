@@ -25,7 +25,7 @@ class ForwardResponse(_message.Message):
     def __init__(self, response: _Optional[bytes] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerRequest(_message.Message):
-    __slots__ = ("node_id", "incarnation_id", "host", "port", "rack", "log_dirs", "listeners", "previous_broker_epoch", "features")
+    __slots__ = ("node_id", "incarnation_id", "host", "port", "rack", "log_dirs", "listeners", "previous_broker_epoch", "features", "lost_replicas")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class RegisterBrokerRequest(_message.Message):
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    LOST_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation_id: bytes
     host: str
@@ -44,7 +45,16 @@ class RegisterBrokerRequest(_message.Message):
     listeners: _containers.RepeatedCompositeFieldContainer[BrokerListener]
     previous_broker_epoch: int
     features: _containers.RepeatedCompositeFieldContainer[SupportedFeature]
-    def __init__(self, node_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., listeners: _Optional[_Iterable[_Union[BrokerListener, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping]]] = ...) -> None: ...
+    lost_replicas: _containers.RepeatedCompositeFieldContainer[LostReplica]
+    def __init__(self, node_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., log_dirs: _Optional[_Iterable[bytes]] = ..., listeners: _Optional[_Iterable[_Union[BrokerListener, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping]]] = ..., lost_replicas: _Optional[_Iterable[_Union[LostReplica, _Mapping]]] = ...) -> None: ...
+
+class LostReplica(_message.Message):
+    __slots__ = ("topic_id", "partition")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class SupportedFeature(_message.Message):
     __slots__ = ("name", "min_level", "max_level")

@@ -17,6 +17,7 @@ from typing import cast
 
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
 from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
+from kraftlog.logstore.layout import DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 from kraftlog.proto.errors import (
     KraftlogError,
     NotLeaderOrFollowerError,
@@ -36,6 +37,7 @@ from kraftlog.replication.loop_timers import LoopTimers
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.purgatory import DelayedOperation, Purgatory
 from kraftlog.replication.retention import Retention
+from kraftlog.replication.returning import Remedy, ReturningBroker
 from kraftlog.replication.timer import TimerEntry
 
 logger = logging.getLogger("kraftlog.replication")
@@ -64,8 +66,11 @@ class ReplicaManager:
         on_leadership: LeadershipListener,
         on_storage_failure: Callable[[StorageError], None],
         cleaner_limits: CleanerLimits = DEFAULT_LIMITS,
+        incarnation_id: bytes = b"",
+        directory_id: bytes = b"",
     ) -> None:
-        """`high_watermarks`: as `replication-offset-checkpoint` had them. `on_leadership` is called when a partition has begun to lead an epoch or has ceased to lead;
+        """`high_watermarks`: as `replication-offset-checkpoint` had them. `incarnation_id` and `directory_id`: what the broker
+        registers with. `on_leadership` is called when a partition has begun to lead an epoch or has ceased to lead;
         `on_storage_failure` once, when the log directory has failed and every partition of it is offline."""
         self.node_id = node_id
         self.clock = clock
@@ -77,6 +82,7 @@ class ReplicaManager:
         self.failure: StorageError | None = None
         """Why the log directory is offline, None while it works."""
         self._log_dir = log_dir
+        self._returning = ReturningBroker(node_id, incarnation_id, directory_id, log_dir)
         self._executor = executor
         self._topic_defaults = dict(topic_defaults)
         self._checkpointed = dict(high_watermarks)
@@ -119,6 +125,11 @@ class ReplicaManager:
     def replicate_with(self, fetchers: ReplicaFetchers) -> None:
         """Follow other brokers through these; before the first metadata."""
         self._fetchers = fetchers
+
+    @property
+    def lost_replicas(self) -> frozenset[tuple[bytes, int]]:
+        """(topic id, partition) of those that lack records, as the registration has to say."""
+        return self._returning.lost_replicas(self.image)
 
     # metadata
 
@@ -167,6 +178,7 @@ class ReplicaManager:
         self._applied_waiters = left
 
     async def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._returning.meet(image)
         self._deleted = {topic.name for topic in delta.deleted_topics}
         for topic in delta.deleted_topics:
             await self._remove_topic(topic)
@@ -176,6 +188,9 @@ class ReplicaManager:
             for partition in delta.changed_partitions(topic)
         ]
         await self._take_partitions(changes, image)
+        if self._returning.is_registered(image):
+            await self._restore_lost(image)
+            await self._remove_strays(image)
         for (resource, name), _ in delta.changed_configs.items():
             if resource == RESOURCE_TOPIC and name in image.topics:
                 self._reconfigure(image.topics[name], image)
@@ -217,11 +232,63 @@ class ReplicaManager:
             if self._applying is None:
                 self._applying = asyncio.get_running_loop().create_task(self._apply_updates())
 
+    async def _restore_lost(self, image: MetadataImage) -> None:
+        """Do for the lost replicas what can be done by now."""
+        for key in sorted(self._returning.lost):
+            remedy = self._returning.remedy(key, image)
+            if remedy is Remedy.WAIT:
+                continue
+            self._returning.found(key)
+            if remedy is Remedy.FORGET:
+                continue
+            if remedy is Remedy.ADOPT:
+                logger.warning(
+                    "%s-%d did not say of which topic it is, and is the only one left of its partition", *key
+                )
+                topic_id = image.topics[key[0]].topic_id
+                await self._executor.run(partial(self._log_dir.adopt_log, *key, topic_id))
+                continue
+            if remedy is Remedy.FETCH_AGAIN:
+                logger.warning("%s-%d has lost records here and is fetched again from its leader", *key)
+                await self._remove_partitions([key], ending=DAMAGED_DIRECTORY_SUFFIX)
+            partition = image.partition(*key)
+            assert partition is not None, "else it would be forgotten"
+            await self._take_partitions([(image.topics[key[0]], partition)], image)
+
+    async def _remove_strays(self, image: MetadataImage) -> None:
+        """Remove the logs of what was deleted or moved away while the broker was down."""
+        strays = self._returning.take_strays(image, self._partitions)
+        if not strays:
+            return
+        is_known, log_dir = self._returning.is_known, self._log_dir
+
+        def remove() -> None:
+            for key in strays:
+                if is_known:
+                    logger.warning(
+                        "removing %s-%d: it was deleted, or moved to other brokers, while this one was down", *key
+                    )
+                    log_dir.delete_log(*key)
+                else:
+                    log_dir.set_aside_log(*key, STRAY_DIRECTORY_SUFFIX)
+
+        await self._executor.run(remove)
+
     async def _make_partitions(self, missing: Sequence[tuple[TopicImage, int]], image: MetadataImage) -> None:
-        """Open or create the logs in the executor, then put the partitions in place."""
+        """Open or create the logs in the executor, then put the partitions in place. Where the log is lost, there is none
+        before the controller knows that."""
         if not missing or self.failure is not None:
             return
-        wanted = [(topic, number, self.log_config(topic.name, image)) for topic, number in missing]
+        for topic, number in missing:
+            self._returning.look_at((topic.name, number), image)
+        lost, logs = self._returning.lost, self._log_dir.logs
+        wanted = [
+            (topic, number, self.log_config(topic.name, image))
+            for topic, number in missing
+            if (key := (topic.name, number)) not in lost or key in logs
+        ]
+        if not wanted:
+            return
         shares = [wanted[start::MAKERS] for start in range(min(MAKERS, len(wanted)))]
         made = await asyncio.gather(*(self._executor.run(partial(self._make_logs, share)) for share in shares))
         for (topic, number, _), log in zip(chain(*shares), chain(*made), strict=True):
@@ -253,9 +320,12 @@ class ReplicaManager:
         """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced. Not durable yet."""
         key = (topic.name, number)
         log = self._log_dir.logs.get(key)
-        if log is not None and self._log_dir.topic_id(*key) != topic.topic_id:
+        if log is not None and self._log_dir.topic_id(*key) != topic.topic_id and key not in self._returning.lost:
             logger.warning("%s-%d: the log on disk belongs to a topic that was deleted meanwhile: removing it", *key)
-            self._log_dir.delete_log(*key)
+            if self._returning.is_known:
+                self._log_dir.delete_log(*key)
+            else:
+                self._log_dir.set_aside_log(*key, STRAY_DIRECTORY_SUFFIX)
             log = None
         if log is None:
             now_ms = self.clock.wall_ms()
@@ -285,8 +355,10 @@ class ReplicaManager:
         partition = self._partitions.get((topic.name, image.partition))
         if partition is None:
             return
-        fetchers = self._fetchers
-        if image.leader_id == self.node_id:
+        fetchers, leader_id = self._fetchers, image.leader_id
+        if leader_id == self.node_id and not self._returning.may_lead(partition.key, image.leader_epoch):
+            leader_id = NO_LEADER
+        if leader_id == self.node_id:
             if fetchers is not None:
                 fetchers.unfollow(partition.key)
                 await fetchers.wait_unchanging(partition.key)
@@ -304,10 +376,10 @@ class ReplicaManager:
             self.progressed(partition.key)  # the high watermark may have moved with the in-sync replicas
         else:
             changed = partition.become_follower(
-                leader_id=image.leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
+                leader_id=leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
             )
             if fetchers is not None and changed:
-                if image.leader_id == NO_LEADER:
+                if leader_id == NO_LEADER or partition.key in self._returning.lost:
                     fetchers.unfollow(partition.key)
                 else:
                     fetchers.follow(partition)
@@ -319,8 +391,8 @@ class ReplicaManager:
         keys = [(topic.name, number) for number in topic.partitions if (topic.name, number) in self._partitions]
         await self._remove_partitions(keys)
 
-    async def _remove_partitions(self, keys: Sequence[TopicPartition]) -> None:
-        """Their topic is deleted, or their replica here is one no longer."""
+    async def _remove_partitions(self, keys: Sequence[TopicPartition], *, ending: str = "") -> None:
+        """Their topic is deleted, or their replica here is one no longer. `ending`: of the folders in which the logs stay."""
         fetchers = self._fetchers
         for key in keys:
             partition = self._partitions.pop(key)
@@ -338,8 +410,11 @@ class ReplicaManager:
             await self.cleaner.leave(key)
 
         def delete() -> None:
-            for name, number in keys:
-                self._log_dir.delete_log(name, number)
+            for key in keys:
+                if ending:
+                    self._log_dir.set_aside_log(*key, ending)
+                else:
+                    self._log_dir.delete_log(*key)
 
         if keys:
             await self._executor.run(delete)

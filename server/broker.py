@@ -43,8 +43,8 @@ _INCARNATION_ID_BYTES = 16
 
 
 class Broker:
-    """Used from one event loop: `start` once, when the metadata are known; then `drain`, `leave` and `stop`, each also
-    after a failed start."""
+    """Used from one event loop: `start` once, when the metadata are known; then `hand_over`, `drain`, `leave` and `stop`,
+    each also after a failed start."""
 
     def __init__(
         self,
@@ -82,6 +82,8 @@ class Broker:
             on_leadership=self._on_leadership,
             on_storage_failure=on_failed,
             cleaner_limits=config.cleaner_limits,
+            incarnation_id=self._incarnation_id,
+            directory_id=directory_id_bytes(log_dir.directory_id),
         )
         self._groups = GroupCoordinator(
             config=GroupConfig(
@@ -152,12 +154,14 @@ class Broker:
             port=inter_broker.port,
             rack=self._config.rack,
             log_dirs=(directory_id_bytes(self._log_dir.directory_id),),
+            previous_broker_epoch=self._log_dir.clean_broker_epoch,
             endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port) for each in endpoints.values()),
         )
         self._membership = BrokerMembership(
             self._controller,
             self._clock,
             registration,
+            lost_replicas=lambda: replicas.lost_replicas,
             metadata_offset=lambda: replicas.image.offset,
             on_registered=self._fetchers.begin,
             heartbeat_interval_ms=self._config.broker_heartbeat_interval_ms,
@@ -175,10 +179,21 @@ class Broker:
         await self._groups.stop()
         await self._lifecycle.wait_idle(self._config.shutdown_grace_ms)
 
+    async def hand_over(self) -> None:
+        """Let the controller give to others what they can lead, for a while; requests are answered meanwhile."""
+        if self._membership is not None and self._lifecycle.is_serving:
+            await self._membership.hand_over(self._has_handed_over, self._config.shutdown_grace_ms)
+
     async def leave(self) -> None:
-        """Let the controller give what this broker leads to others, for a while."""
+        """Let the controller take this broker out of the cluster, for a while."""
         if self._membership is not None:
             await self._membership.leave(self._config.shutdown_grace_ms)
+
+    async def give_up(self) -> None:
+        """The log directory has failed: let the others take over at once."""
+        if self._membership is not None and self._broker_epoch >= 0:
+            directories = [directory_id_bytes(self._log_dir.directory_id)]
+            await self._membership.give_up(directories, self._config.broker_session_timeout_ms)
 
     async def stop(self) -> None:
         """End everything; the logs may be closed then."""
@@ -270,8 +285,26 @@ class Broker:
         ]
 
     @property
+    def registered_epoch(self) -> int | None:
+        """The broker epoch; None before the first registration."""
+        return None if self._broker_epoch < 0 else self._broker_epoch
+
+    @property
     def _broker_epoch(self) -> int:
         return -1 if self._membership is None else self._membership.broker_epoch
+
+    def _has_handed_over(self) -> bool:
+        """Whether this broker leads nothing that another one could lead, as far as it knows."""
+        image, node_id = self.replicas.image, self._config.node_id
+        usable = {
+            other.node_id
+            for other in image.live_brokers()
+            if other.node_id != node_id and not other.in_controlled_shutdown
+        }
+        return not usable or not any(
+            partition.is_leader and not usable.isdisjoint(partition.in_sync_replicas)
+            for partition in self.replicas.partitions.values()
+        )
 
     def _address_of(self, node_id: int) -> str | None:
         """Where the listener of another broker is that is for brokers."""

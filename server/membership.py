@@ -6,7 +6,9 @@ heartbeats keep the session alive. A broker that the controller does not know in
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Protocol
 
 from kraftlog.kraft.controller import BrokerRegistration, HeartbeatReply
@@ -22,6 +24,7 @@ from kraftlog.proto.seams import Clock
 logger = logging.getLogger("kraftlog.server")
 
 
+MAX_PAUSE_MS = 100
 FIRST_PAUSE_MS = 10  # where nobody else can lead, the second question is answered with yes
 
 
@@ -38,6 +41,7 @@ class Controller(Protocol):
         metadata_offset: int,
         want_fence: bool = False,
         want_shut_down: bool = False,
+        offline_log_dirs: Collection[bytes] = (),
     ) -> HeartbeatReply: ...
 
 
@@ -50,17 +54,19 @@ class BrokerMembership:
         clock: Clock,
         registration: BrokerRegistration,
         *,
+        lost_replicas: Callable[[], frozenset[tuple[bytes, int]]],
         metadata_offset: Callable[[], int],
         on_registered: Callable[[int], None],
         heartbeat_interval_ms: int,
         duplicate_patience_ms: int,
     ) -> None:
-        """`metadata_offset`: the newest that the broker has applied. `on_registered` is told each new broker epoch. `duplicate_patience_ms`: how long to wait for the end
+        """`lost_replicas`: (topic id, partition) of those that lack records by now. `metadata_offset`: the newest that the broker has applied. `on_registered` is told each new broker epoch. `duplicate_patience_ms`: how long to wait for the end
         of another process that is registered with this id."""
         self._controller = controller
         self._clock = clock
         self._registration = registration
         self._node_id = registration.node_id
+        self._lost_replicas = lost_replicas
         self._metadata_offset = metadata_offset
         self._on_registered = on_registered
         self._interval_ms = heartbeat_interval_ms
@@ -94,8 +100,23 @@ class BrokerMembership:
         self._note("")
         self._task = asyncio.get_running_loop().create_task(self._run(), name="broker-heartbeats")
 
+    async def hand_over(self, has_handed_over: Callable[[], bool], timeout_ms: int) -> None:
+        """Begin the controlled shutdown: let the controller move the leaders away, at most for `timeout_ms`. The broker
+        stays in the cluster. `has_handed_over`: whether the metadata show it."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        pause_ms, ask_ms = FIRST_PAUSE_MS, -math.inf
+        try:
+            while not has_handed_over() and (now_ms := self._clock.monotonic_ms()) < deadline_ms:
+                if now_ms >= ask_ms:  # again: there may be more leaders than one operation moves
+                    await self._heartbeat(want_shut_down=True)
+                    ask_ms = now_ms + self._interval_ms
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms, MAX_PAUSE_MS)
+        except KraftlogError as error:
+            logger.warning("broker %d: the leaders here are not moved: %s", self._node_id, error)
+
     async def leave(self, timeout_ms: int) -> None:
-        """Controlled shutdown: let the controller move the leaders away, at most for `timeout_ms`, then stop."""
+        """End the controlled shutdown: the controller gives up what nobody else can lead, at most for `timeout_ms`."""
         await self.stop()
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         pause_ms = FIRST_PAUSE_MS
@@ -109,6 +130,26 @@ class BrokerMembership:
         except KraftlogError as error:
             logger.warning("broker %d: leaving without the controller's consent: %s", self._node_id, error)
 
+    async def give_up(self, directories: Collection[bytes], timeout_ms: int) -> None:
+        """These log directories have failed, all that there are: tell the controller, so that others take over at once
+        and not when the session has expired. At most for `timeout_ms`."""
+        await self.stop()
+        scope = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with scope:
+                await self._controller.heartbeat(
+                    self._node_id,
+                    self.broker_epoch,
+                    metadata_offset=self._metadata_offset(),
+                    offline_log_dirs=directories,
+                )
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            logger.warning("broker %d: the controller did not hear of the failed disk", self._node_id)
+        except KraftlogError as error:
+            logger.warning("broker %d: the controller did not hear of the failed disk: %s", self._node_id, error)
+
     async def stop(self) -> None:
         """Send no more heartbeats. May be repeated."""
         if self._task is not None:
@@ -117,7 +158,8 @@ class BrokerMembership:
             self._task = None
 
     async def _register(self) -> None:
-        self.broker_epoch = await self._controller.register_broker(self._registration)
+        registration = replace(self._registration, lost_replicas=self._lost_replicas())
+        self.broker_epoch = await self._controller.register_broker(registration)
         self._on_registered(self.broker_epoch)
 
     async def _heartbeat(self, *, want_shut_down: bool = False) -> HeartbeatReply:

@@ -2,8 +2,8 @@
 
 Start: lock and recover the log directory, open the listeners, join the quorum, wait for its leader; then the broker takes
 the metadata, registers and serves. A node waits for a leader as long as it takes: the other nodes of a new cluster may
-start later. Stop: refuse new requests, answer those that wait, leave the cluster, hand over the quorum's leadership,
-flush, leave the clean-shutdown marker. Everything that touches the world comes in as a seam.
+start later. Stop: hand over what others can lead, refuse new requests, answer those that wait, leave the cluster, hand
+over the quorum's leadership, flush, leave the clean-shutdown marker. Everything that touches the world comes in as a seam.
 """
 
 import asyncio
@@ -152,9 +152,14 @@ class Node:
         self._is_stopped = True
         broker = self._broker
         if broker is not None:
-            await broker.drain()
             if self._failure is None:
+                await broker.hand_over()
+                await broker.drain()
                 await broker.leave()
+            else:
+                if isinstance(self._failure, StorageError):
+                    await broker.give_up()
+                await broker.drain()
             await broker.stop()
         if self._quorum is not None:
             await self._quorum.stop()
@@ -273,7 +278,7 @@ class Node:
         def close() -> None:
             if clean and broker is not None:
                 broker.checkpoint_high_watermarks()
-            log_dir.close(clean=clean)
+            log_dir.close(clean=clean, broker_epoch=None if broker is None else broker.registered_epoch)
 
         await self._executor.run(close)
 

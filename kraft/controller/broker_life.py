@@ -1,7 +1,8 @@
 """What a broker's coming, going and failing means for the partitions: one operation for each step of its life.
 
 step                      its partitions
-register                  it leaves every ISR; also the ELR of what it may have lost in an unclean stop (KIP-966)
+register                  it leaves every ISR; also the ELR of what it says it has lost, and of what it may have lost in
+                          an unclean stop (KIP-966)
 heartbeat, caught up      unfenced: partitions without a leader may get it
 heartbeat, disk failed    leaves ISR and ELR of what was on it (KIP-858); fenced if it has no disk left
 controlled shutdown       its leaderships move, and it leaves the ISRs, where somebody else can lead; when the other
@@ -59,8 +60,8 @@ class BrokerLife:
     ) -> Callable[[PartitionKey, PartitionImage], bool]:
         """Which replicas may lack records that they once acknowledged (KIP-966, adapted).
 
-        A disk that is not there any more had some. After an unclean stop a replica has all of them if its topic
-        acknowledges only what is on disk.
+        A disk that is not there any more had some, and a damaged log may have. After an unclean stop a replica has all
+        of them if its topic acknowledges only what is on disk.
         """
         if before is None:
             return lambda key, partition: True
@@ -69,6 +70,8 @@ class BrokerLife:
         has_all_disks = set(before.log_dirs) <= set(registration.log_dirs)
 
         def has_lost(key: PartitionKey, partition: PartitionImage) -> bool:
+            if key in registration.lost_replicas:
+                return True
             directory = directory_of(partition, registration.node_id)
             if not (has_all_disks if directory == NO_DIRECTORY else directory in registration.log_dirs):
                 return True
@@ -90,7 +93,8 @@ class BrokerLife:
         next_offset: int,
         offline_log_dirs: Collection[bytes] = (),
     ) -> Result[HeartbeatReply]:
-        """A broker lives. It is unfenced once it has its own registration in its metadata and does not object."""
+        """A broker lives. It is unfenced once it has left every ISR, which may take several batches, has its own
+        registration in its metadata, and does not object."""
         broker = self._brokers.check_epoch(node_id, broker_epoch)
         self._brokers.sessions.touch(node_id, now_ms, metadata_offset)
         failed = set(offline_log_dirs) & set(broker.log_dirs)
@@ -103,7 +107,7 @@ class BrokerLife:
         if want_fence:
             records = [] if broker.is_fenced else self.fence([node_id]).records
             return Result(HeartbeatReply(is_fenced=True, should_shut_down=False), records)
-        if broker.is_fenced and metadata_offset >= broker_epoch:
+        if broker.is_fenced and metadata_offset >= broker_epoch and not self._partitions.in_sync_count(node_id):
             change = self._brokers.change(broker, fenced=False, in_controlled_shutdown=False)
             usable = self._brokers.usable_racks().keys() | {node_id}
             records = [change, *self._elections.elect_where_missing(usable)]

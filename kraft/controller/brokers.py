@@ -10,7 +10,7 @@ older one are refused (KIP-500). What these states mean for partitions is in `br
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kraftlog.kraft.controller.config import MAX_FEATURES
+from kraftlog.kraft.controller.config import MAX_FEATURES, MAX_LOSSES_PER_BATCH
 from kraftlog.kraft.controller.features import supported_ranges
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.controller.sessions import BrokerSessions
@@ -61,6 +61,9 @@ class BrokerRegistration:
     previous_broker_epoch: int | None = None
     """Epoch in which this broker last stopped in order, as its clean-shutdown marker says; -1: it has none, so the stop
     was unclean (KIP-966). None: the broker does not say, and is taken to have lost nothing."""
+    lost_replicas: frozenset[tuple[bytes, int]] = frozenset()
+    """(topic id, partition) of the replicas here of which the broker knows that records are gone: a damaged log, a
+    missing one."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=supported_ranges)
     """Feature -> lowest and highest level that it works with."""
     endpoints: tuple[BrokerEndpoint, ...] = ()
@@ -84,6 +87,13 @@ class BrokerRegistration:
             )
         if len(set(self.log_dirs)) != len(self.log_dirs):
             raise InvalidRegistrationError(f"broker {self.node_id}: a directory id is named twice")
+        if len(self.lost_replicas) > MAX_LOSSES_PER_BATCH or any(
+            len(topic_id) != ID_BYTES or not 0 <= number <= MAX_NODE_ID for topic_id, number in self.lost_replicas
+        ):
+            raise InvalidRegistrationError(
+                f"broker {self.node_id}: {len(self.lost_replicas)} lost replicas: at most {MAX_LOSSES_PER_BATCH}, each by"
+                f" a topic id of {ID_BYTES} bytes and a partition, are allowed; with more, unregister the broker first"
+            )
         if len(self.features) > MAX_FEATURES or any(
             len(name) > MAX_FEATURE_CHARACTERS or not 0 <= low <= high <= MAX_FEATURE_LEVEL
             for name, (low, high) in self.features.items()

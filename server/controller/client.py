@@ -171,6 +171,10 @@ class ControllerClient:
                 controller_pb2.SupportedFeature(name=name, min_level=low, max_level=high)
                 for name, (low, high) in sorted(registration.features.items())
             ],
+            lost_replicas=[
+                controller_pb2.LostReplica(topic_id=topic_id, partition=number)
+                for topic_id, number in sorted(registration.lost_replicas)
+            ],
         )
 
         async def there(channel: Channel, timeout_ms: float) -> int:

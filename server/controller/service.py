@@ -1,6 +1,7 @@
 """The service `Controller`, for the listeners of controllers: what brokers ask of the leader of the metadata quorum."""
 
 from kraftlog.kraft.controller import BrokerRegistration, IsrAnswer, IsrChange
+from kraftlog.kraft.controller.config import MAX_LOSSES_PER_BATCH
 from kraftlog.kraft.image import BrokerEndpoint
 from kraftlog.proto import controller_pb2
 from kraftlog.proto.errors import InvalidRequestError, NotControllerError, code_of
@@ -55,15 +56,14 @@ class ControllerService:
     async def _register_broker(
         self, request: controller_pb2.RegisterBrokerRequest, context: CallContext
     ) -> controller_pb2.RegisterBrokerResponse:
-        for what, entries in (
-            ("log directories", request.log_dirs),
-            ("listeners", request.listeners),
-            ("features", request.features),
+        for what, entries, limit in (
+            ("log directories", request.log_dirs, MAX_ENTRIES),
+            ("listeners", request.listeners, MAX_ENTRIES),
+            ("features", request.features, MAX_ENTRIES),
+            ("lost replicas", request.lost_replicas, MAX_LOSSES_PER_BATCH),
         ):
-            if len(entries) > MAX_ENTRIES:
-                raise InvalidRequestError(
-                    f"a registration with {len(entries)} {what} was sent, the limit is {MAX_ENTRIES}"
-                )
+            if len(entries) > limit:
+                raise InvalidRequestError(f"a registration with {len(entries)} {what} was sent, the limit is {limit}")
         has_epoch = request.HasField("previous_broker_epoch")
         registration = BrokerRegistration(
             node_id=request.node_id,
@@ -74,6 +74,7 @@ class ControllerService:
             log_dirs=tuple(request.log_dirs),
             previous_broker_epoch=request.previous_broker_epoch if has_epoch else None,
             features={each.name: (each.min_level, each.max_level) for each in request.features},
+            lost_replicas=frozenset((each.topic_id, each.partition) for each in request.lost_replicas),
             endpoints=tuple(BrokerEndpoint(each.name, each.host, each.port) for each in request.listeners),
         )
         self._check_leads()

@@ -153,6 +153,7 @@ def good_requests() -> dict[str, bytes]:
             log_dirs=[bytes(16)],
             listeners=[controller_pb2.BrokerListener(name="PLAINTEXT", host="localhost", port=9)],
             previous_broker_epoch=-1,
+            lost_replicas=[controller_pb2.LostReplica(topic_id=bytes(16), partition=3)],
             features=[controller_pb2.SupportedFeature(name="metadata.version", min_level=1, max_level=1)],
         ),
         C + "BrokerHeartbeat": controller_pb2.BrokerHeartbeatRequest(

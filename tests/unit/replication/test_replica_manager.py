@@ -71,6 +71,7 @@ class Broker:
         fs: SimFileSystem,
         defaults: Mapping[str, str] | None = None,
         cleaner_limits: CleanerLimits = DEFAULT_LIMITS,
+        incarnation_id: bytes = b"",
     ) -> None:
         self.fs = fs
         self.clock = ManualClock()
@@ -91,6 +92,7 @@ class Broker:
             on_leadership=self._on_leadership,
             on_storage_failure=self.failures.append,
             cleaner_limits=cleaner_limits,
+            incarnation_id=incarnation_id,
         )
 
     def _on_leadership(self, partition: Partition) -> None:
@@ -357,6 +359,34 @@ async def test_a_log_of_a_topic_that_was_deleted_while_the_broker_was_down_is_re
     restarted = Broker(fs)
     partition = await restarted.create(topic_id=bytes(15) + b"\x09")
     assert partition.log.log_end_offset == 0
+
+
+async def test_a_leader_epoch_of_an_earlier_process_is_not_led_again(fs: SimFileSystem) -> None:
+    """What that process acknowledged may be lost here; replicas that follow in that epoch would cut their logs to this one."""
+    broker = Broker(fs, incarnation_id=b"b" * 16)
+    register = metadata_pb2.RegisterBrokerRecord(node_id=1, incarnation_id=b"a" * 16, host="h", port=1)
+    topic_id = bytes(15) + b"\x07"
+    partition = metadata_pb2.PartitionRecord(
+        topic_id=topic_id, replicas=[1, 2], in_sync_replicas=[1, 2], leader_id=1, leader_epoch=3
+    )
+    await broker.publish(
+        metadata_pb2.MetadataRecord(register_broker=register),
+        metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name=TOPIC, topic_id=topic_id)),
+        metadata_pb2.MetadataRecord(partition=partition),
+    )
+    with pytest.raises(NotLeaderOrFollowerError):
+        broker.replicas.leader(TOPIC, 0)
+    register.incarnation_id, register.broker_epoch = b"b" * 16, broker.image.offset + 1
+    change = metadata_pb2.PartitionChangeRecord(topic_id=topic_id, leader_id=-1)
+    await broker.publish(
+        metadata_pb2.MetadataRecord(register_broker=register), metadata_pb2.MetadataRecord(partition_change=change)
+    )
+    with pytest.raises(NotLeaderOrFollowerError):
+        broker.replicas.leader(TOPIC, 0)
+    change.leader_id = 1
+    await broker.publish(metadata_pb2.MetadataRecord(partition_change=change))
+    assert broker.replicas.leader(TOPIC, 0).leader_epoch == 5
+    assert broker.leadership[-1] == (5, True)
 
 
 async def test_a_restart_keeps_what_was_flushed(fs: SimFileSystem) -> None:

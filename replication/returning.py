@@ -1,0 +1,161 @@
+"""What a broker that returns finds in its log directory: what it has lost of its replicas, and which logs are nobody's.
+
+*Lost* is a replica whose log is damaged, or had synced records and is not there any more, or does not say of which topic
+it is. The broker registers it as lost, which takes it out of ISR and ELR (KIP-966), and touches nothing before the
+metadata say so: until then the replica counts as one that has every acknowledged record. After that
+
+    another broker leads    the log is set aside with its bytes, and everything is fetched from the leader
+    this broker leads       nobody else had more: a damaged log stays, readable up to the damage and closed to writes;
+                            one without a topic id is taken for the partition's; a missing one begins anew
+    nobody leads            wait
+
+*Stray* is a log of a topic that was deleted, or of a replica that was moved away, while the broker was down. It goes when
+the metadata are known to be those of this directory: they know the directory's id from before this start, and the broker
+epoch in which it was stopped. Else it is only set aside, because metadata that were lost or restored know no topics either.
+
+A leader epoch of an earlier process is not led again: this one may have less than that had acknowledged, and replicas
+that follow it in that epoch would cut off what they have more. The registration makes the controller elect anew.
+
+Decisions only; the replica manager acts on them. Used from its event loop.
+"""
+
+import logging
+from collections.abc import Collection
+from enum import Enum
+
+from kraftlog.kraft.image import NO_LEADER, MetadataImage
+from kraftlog.logstore import LogDir
+from kraftlog.logstore.log_dir import NO_BROKER_EPOCH, NO_TOPIC_ID
+from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
+from kraftlog.replication.partition import TopicPartition
+
+logger = logging.getLogger("kraftlog.replication")
+
+
+class Remedy(Enum):
+    """What to do about a lost replica."""
+
+    WAIT = "wait"
+    MAKE = "make"
+    """There is no log: make one."""
+    ADOPT = "adopt"
+    """Write the topic id into the log."""
+    FETCH_AGAIN = "fetch again"
+    """Set the log aside, make another one and follow."""
+    FORGET = "forget"
+    """There is no such replica any more."""
+
+
+class ReturningBroker:
+    """See the module's text."""
+
+    def __init__(self, node_id: int, incarnation_id: bytes, directory_id: bytes, log_dir: LogDir) -> None:
+        self._node_id = node_id
+        self._incarnation_id = incarnation_id
+        self._directory_id = directory_id
+        self._log_dir = log_dir
+        self._is_known: bool | None = None
+        self._former_epochs: dict[TopicPartition, int] = {}
+        """The leader epochs of the process before this one."""
+        self._lost: set[TopicPartition] = set()
+        self._has_looked_for_strays = False
+
+    def meet(self, image: MetadataImage) -> None:
+        """The metadata of before the registration; later ones change nothing."""
+        if self._is_known is None:
+            broker, epoch = image.brokers.get(self._node_id), self._log_dir.clean_broker_epoch
+            self._is_known = (
+                broker is not None
+                and self._directory_id in broker.log_dirs
+                and epoch in (NO_BROKER_EPOCH, broker.broker_epoch)
+            )
+            if broker is not None and broker.incarnation_id != self._incarnation_id:
+                self._former_epochs = {
+                    (name, number): partition.leader_epoch
+                    for name, topic in image.topics.items()
+                    for number, partition in topic.partitions.items()
+                    if partition.leader_id == self._node_id
+                }
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the metadata are those that this directory was used with."""
+        return self._is_known is True
+
+    def may_lead(self, key: TopicPartition, leader_epoch: int) -> bool:
+        """Whether this broker was elected as the process that it is."""
+        return leader_epoch > self._former_epochs.get(key, -1)
+
+    def is_registered(self, image: MetadataImage) -> bool:
+        """Whether the controller has heard what is lost, and this image says what follows from it."""
+        broker = image.brokers.get(self._node_id)
+        return broker is not None and broker.incarnation_id == self._incarnation_id
+
+    # --- lost replicas
+
+    @property
+    def lost(self) -> Collection[TopicPartition]:
+        return self._lost
+
+    def lost_replicas(self, image: MetadataImage) -> frozenset[tuple[bytes, int]]:
+        """For the registration: (topic id, partition)."""
+        return frozenset((image.topics[name].topic_id, number) for name, number in self._lost if name in image.topics)
+
+    def look_at(self, key: TopicPartition, image: MetadataImage) -> bool:
+        """Whether the replica, whose partition is about to be made, is lost."""
+        log = self._log_dir.logs.get(key)
+        if log is None:
+            is_lost = key in self._log_dir.missing_logs and not self.is_registered(image)
+        else:
+            is_lost = log.damage is not None or self._log_dir.topic_id(*key) == NO_TOPIC_ID
+        if is_lost:
+            self._lost.add(key)
+        return is_lost
+
+    def found(self, key: TopicPartition) -> None:
+        """The replica is as good as any from now on."""
+        self._lost.discard(key)
+
+    def remedy(self, key: TopicPartition, image: MetadataImage) -> Remedy:
+        """What to do now; `image` shows the registration."""
+        partition = image.partition(*key)
+        if partition is None or self._node_id not in partition.replicas:
+            return Remedy.FORGET
+        log = self._log_dir.logs.get(key)
+        if log is None:
+            return Remedy.MAKE
+        if partition.leader_id == self._node_id:
+            return Remedy.ADOPT if log.damage is None else Remedy.WAIT
+        claims = (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
+        if partition.leader_id == NO_LEADER or self._node_id in claims:
+            return Remedy.WAIT
+        return Remedy.FETCH_AGAIN
+
+    # --- stray logs
+
+    def take_strays(self, image: MetadataImage, in_use: Collection[TopicPartition]) -> list[TopicPartition]:
+        """The logs that are nobody's; once, when `image` shows the registration."""
+        if self._has_looked_for_strays:
+            return []
+        self._has_looked_for_strays = True
+        return [
+            key
+            for key in self._log_dir.logs
+            if key[0] != CLUSTER_METADATA_TOPIC and key not in in_use and self._is_stray(key, image)
+        ]
+
+    def _is_stray(self, key: TopicPartition, image: MetadataImage) -> bool:
+        topic_id = self._log_dir.topic_id(*key)
+        if topic_id == NO_TOPIC_ID:
+            logger.warning("%s-%d is left alone: its folder does not say of which topic it is", *key)
+            return False
+        topic = image.topic_by_id(topic_id)
+        if topic is None:
+            return True
+        partition = topic.partitions.get(key[1])
+        if topic.name != key[0] or partition is None:
+            logger.warning(
+                "%s-%d is left alone: its topic id is that of %s, which has no such partition", *key, topic.name
+            )
+            return False
+        return self._node_id not in partition.replicas
