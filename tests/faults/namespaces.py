@@ -8,13 +8,19 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count, permutations
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
+
+from kraftlog.kraft.endpoints import Endpoint
+from kraftlog.kraft.raft import ReplicaKey
+from kraftlog.testing import NodeProcess
 
 T = TypeVar("T")
 
@@ -117,6 +123,31 @@ def network_namespaces(*members: str) -> Iterator[NetworkNamespaces]:
         yield network
     finally:
         network.close()
+
+
+def nodes_in(
+    network: NetworkNamespaces, directory: Path, count: int, *, config: Mapping[str, str] | None = None
+) -> list[NodeProcess]:
+    """The nodes of a new cluster, not started: 1 where `node1` is, and so on."""
+    keys = {f"node{number}": ReplicaKey(number, uuid.uuid4().bytes) for number in range(1, count + 1)}
+    voters = {key: Endpoint(network.address(member), 9092) for member, key in keys.items()}
+    cluster_id = str(uuid.uuid4())
+    nodes = []
+    for member, key in keys.items():
+        (directory / member).mkdir()
+        nodes.append(
+            NodeProcess(
+                directory / member,
+                node_id=key.node_id,
+                cluster_id=cluster_id,
+                config={"controller.quorum.bootstrap.servers": ",".join(map(str, voters.values())), **(config or {})},
+                launcher=network.command_prefix(member),
+                directory_id=key.directory_id,
+                voters=voters,
+                address=str(voters[key]),
+            )
+        )
+    return nodes
 
 
 def _ip(*arguments: str) -> None:

@@ -39,7 +39,7 @@ class Plan:
     bootstrap_servers: str
     topic: str
     partitions: int
-    rate_per_s: int = 300
+    rate_per_s: int = 150
     """Records of a producer, at most."""
     flush_policy: str = "ack"
     """Of the topic, which the watcher creates."""

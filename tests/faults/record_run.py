@@ -18,6 +18,7 @@ from tests.faults.record_process import WAIT_S, RecordProcess, Seen
 
 TOPIC = "verified"
 PARTITIONS = 3
+ON_ITS_WAY_S = 1.0
 CALM, FAULTY = 200, 100  # acknowledgments that are waited for while all is well, and while something is broken
 
 
@@ -77,6 +78,9 @@ class Run:
         self.acknowledge(CALM)
         return self.nodes[self.partition(partition).leader]
 
+    def shuffled_nodes(self) -> list[NodeProcess]:
+        return self.random.sample(list(self.nodes.values()), len(self.nodes))
+
     def wait_for_partitions(self, is_wanted: Callable[[int, Seen], bool], what: str) -> None:
         """Wait until the newest that is known of every partition is as wanted."""
 
@@ -95,6 +99,13 @@ class Run:
         self.wait_for_partitions(
             lambda _, seen: len(seen.isr) == REPLICAS and seen.leader >= 0, "ISR with all replicas"
         )
+
+    def wait_for_silence(self, seconds: float) -> None:
+        """Without a majority nothing is acknowledged, for as long as this: but for what was on its way."""
+        time.sleep(ON_ITS_WAY_S)
+        begin = [len(producer.told.acknowledged) for producer in self.producers]
+        time.sleep(seconds)
+        assert [len(producer.told.acknowledged) for producer in self.producers] == begin
 
     def finish(self) -> None:
         """All replicas in sync again, the load ended, and what happened judged."""

@@ -7,7 +7,6 @@ the end every topic is described through every node, so that nothing that was ac
 
 import random
 import time
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,14 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kraftlog.kraft.endpoints import Endpoint
-from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.testing import NodeProcess
 from kraftlog.testing.local_cluster import nodes_of
 from tests.checker.linearizability import find_violation
 from tests.checker.topics import Create, Describe, Outcome, TopicModel
 from tests.faults.client_process import ClientProcess, LeaderSeen
-from tests.faults.namespaces import NetworkNamespaces, network_namespaces
+from tests.faults.namespaces import NetworkNamespaces, network_namespaces, nodes_in
 from tests.faults.topic_clients import Plan, TopicOperation
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -263,29 +260,6 @@ def network() -> Iterator[NetworkNamespaces]:
         yield network
 
 
-def nodes_in(network: NetworkNamespaces, directory: Path) -> list[NodeProcess]:
-    """One node in each namespace."""
-    keys = {f"node{number}": ReplicaKey(number, uuid.uuid4().bytes) for number in range(1, NODES + 1)}
-    voters = {key: Endpoint(network.address(member), 9092) for member, key in keys.items()}
-    cluster_id = str(uuid.uuid4())
-    nodes = []
-    for member, key in keys.items():
-        (directory / member).mkdir()
-        nodes.append(
-            NodeProcess(
-                directory / member,
-                node_id=key.node_id,
-                cluster_id=cluster_id,
-                config={"controller.quorum.bootstrap.servers": ",".join(map(str, voters.values()))},
-                launcher=network.command_prefix(member),
-                directory_id=key.directory_id,
-                voters=voters,
-                address=str(voters[key]),
-            )
-        )
-    return nodes
-
-
 def cut_the_leader_off(run: Run, network: NetworkNamespaces, *, hears: bool, is_heard: bool) -> list[TopicOperation]:
     """Until another one leads, with clients on both sides. Returns what those beside the old leader were answered from the
     moment at which the new one was seen until the cut was healed, which must be nothing."""
@@ -311,7 +285,7 @@ def cut_the_leader_off(run: Run, network: NetworkNamespaces, *, hears: bool, is_
 
 @pytest.fixture
 def run_in_network(tmp_path: Path, seed: int, network: NetworkNamespaces) -> Iterator[Run]:
-    nodes = nodes_in(network, tmp_path)
+    nodes = nodes_in(network, tmp_path, NODES)
     prefix = network.command_prefix("clients")
     with started(nodes), ClientProcess(plan(seed, nodes), tmp_path, prefix) as clients:
         yield Run(nodes, clients, tmp_path, seed)
