@@ -90,7 +90,7 @@ class Figure:
         return f"| {self.what} | {self.measured} | {self.beside} | {ratio} | {self.target} | {verdict} |"
 
 
-HEAD = ("| quorum | kraftlog | beside it | ratio | target | met |", "|---|---|---|---|---|---|")
+HEAD = ("| what | kraftlog | beside it | ratio | target | met |", "|---|---|---|---|---|---|")
 
 
 def percentile(values: Sequence[float], share: float) -> float:

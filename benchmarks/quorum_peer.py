@@ -4,7 +4,10 @@ Both sides are formatted before the clock starts, and their client is up and tri
 voter. kraftlog and Kafka run in turn, in fresh directories; Kafka has the heap that its start script gives it (1 GiB).
 """
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -13,15 +16,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from peers.kafka import KafkaAdmin, peer
+from peers.kafka import KafkaAdmin, peer, performance
 
 from kraftlog import Admin, Producer
-from kraftlog.sdk.types import NewTopic
+from kraftlog.proto.errors import InvalidReplicationFactorError
+from kraftlog.sdk.types import NewTopic, PartitionDescription
 from kraftlog.testing.local_cluster import nodes_of
 from kraftlog.testing.processes import NodeProcess, free_ports
 
 SETTLE_S = 5.0  # after which a node is idle
 PATIENCE_S = 120.0
+WORKERS = Path(__file__).with_name("workers.py")
 
 
 class Side(ABC):
@@ -40,16 +45,28 @@ class Side(ABC):
         """Start the nodes and return at once."""
 
     @abstractmethod
-    def create(self, topic: str, partitions: int) -> None:
-        """Return when every partition has a leader."""
+    def create(self, topic: str, partitions: int, replicas: int = 1) -> None:
+        """Return when every partition has a leader. Acknowledged from the page cache on both sides."""
 
     @abstractmethod
     def write(self, topic: str, partitions: int) -> None:
-        """A record to each partition; return when all are acknowledged, from the page cache on both sides."""
+        """A record to each partition; return when all are acknowledged."""
+
+    @abstractmethod
+    def produce(self, topic: str, count: int, size_bytes: int) -> float:
+        """Records per second of one client with acks=all, batches of 1 MB and linger 5."""
+
+    @abstractmethod
+    def latency(self, topic: str, count: int, size_bytes: int) -> tuple[float, float]:
+        """p50 and p99 in ms, at 1,000 records a second with acks=all and linger 5."""
 
     @abstractmethod
     def kill_leader(self) -> None:
         """kill -9 the leader of the metadata quorum."""
+
+    @abstractmethod
+    def kill_all(self) -> None:
+        """kill -9 every node; `start` brings them back."""
 
     @abstractmethod
     def pids(self) -> list[int]: ...
@@ -67,9 +84,9 @@ class KraftlogSide(Side):
             self._nodes = [NodeProcess(home, cluster_id=str(uuid.uuid4()), address=f"127.0.0.1:{port}")]
         else:
             self._nodes = nodes_of(home, nodes)
-        self._servers = ",".join(node.address for node in self._nodes)
+        self.servers = ",".join(node.address for node in self._nodes)
         self._admin = Admin(  # the pauses of `AdminClient.java`
-            bootstrap_servers=self._servers,
+            bootstrap_servers=self.servers,
             retry_backoff_ms=10,
             retry_backoff_max_ms=50,
             default_api_timeout_ms=120_000,
@@ -79,20 +96,55 @@ class KraftlogSide(Side):
         for node in self._nodes:
             node.launch()
 
-    def create(self, topic: str, partitions: int) -> None:
-        self._admin.create_topics(
-            [NewTopic(name=topic, num_partitions=partitions, configs={"flush.policy": "interval"})]
-        )
+    def create(self, topic: str, partitions: int, replicas: int = 1, policy: str = "interval") -> None:
+        configs = {"flush.policy": policy, "min.insync.replicas": str(1 + replicas // 2)}
+        new = NewTopic(name=topic, num_partitions=partitions, replication_factor=replicas, configs=configs)
+        while True:
+            try:
+                self._admin.create_topics([new])
+            except (
+                InvalidReplicationFactorError
+            ):  # not all brokers have registered yet; `AdminClient.java` does the same
+                time.sleep(0.01)
+            else:
+                return
 
     def write(self, topic: str, partitions: int) -> None:
-        with Producer(bootstrap_servers=self._servers, linger_ms=0) as producer:
+        with Producer(bootstrap_servers=self.servers, linger_ms=0) as producer:
             sent = [producer.send(topic, bytes(100), partition=partition) for partition in range(partitions)]
             for each in sent:
                 each.result(PATIENCE_S)
 
     def kill_leader(self) -> None:
         leader_id = self._admin.describe_cluster().controller_id
-        next(node for node in self._nodes if node.node_id == leader_id).kill9()
+        self.node(leader_id).kill9()
+
+    def kill_all(self) -> None:
+        for node in self._nodes:
+            node.kill9()
+
+    def node(self, node_id: int) -> NodeProcess:
+        return next(node for node in self._nodes if node.node_id == node_id)
+
+    def partition(self, topic: str) -> PartitionDescription:
+        """The only one of a topic."""
+        (described,) = self._admin.describe_topics([topic])
+        return described.partitions[0]
+
+    def produce(self, topic: str, count: int, size_bytes: int) -> float:
+        return count / self._worker("produce", topic, count, size_bytes)["seconds"]
+
+    def latency(self, topic: str, count: int, size_bytes: int) -> tuple[float, float]:
+        found = self._worker("latency", topic, count, size_bytes)
+        return found["p50_ms"], found["p99_ms"]
+
+    def _worker(self, what: str, topic: str, count: int, size_bytes: int) -> dict[str, float]:
+        command = [sys.executable, str(WORKERS), what, "--bootstrap", self.servers, "--topic", topic]
+        command += ["--count", str(count), "--size", str(size_bytes)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr[-2000:]}")
+        return dict(json.loads(done.stdout.splitlines()[-1]))
 
     def pids(self) -> list[int]:
         return [node.pid for node in self._nodes if node.pid is not None]
@@ -115,14 +167,25 @@ class KafkaSide(Side):
     def start(self) -> None:
         self._peer("up")
 
-    def create(self, topic: str, partitions: int) -> None:
-        self._admin.ask(f"create {topic} {partitions}")
+    def create(self, topic: str, partitions: int, replicas: int = 1) -> None:
+        self._admin.ask(f"create {topic} {partitions} {replicas}")
 
     def write(self, topic: str, partitions: int) -> None:
         self._admin.ask(f"write {topic} {partitions}")
 
     def kill_leader(self) -> None:
         self._peer("kill9", self._admin.ask("leader"))
+
+    def kill_all(self) -> None:
+        for line in self._peer("pids").splitlines():
+            self._peer("kill9", line.split()[0])
+
+    def produce(self, topic: str, count: int, size_bytes: int) -> float:
+        return performance(self._peer("bootstrap"), topic, count, size_bytes, "all").records_per_second
+
+    def latency(self, topic: str, count: int, size_bytes: int) -> tuple[float, float]:
+        found = performance(self._peer("bootstrap"), topic, count, size_bytes, "all", rate=1_000)
+        return found.p50_ms, found.p99_ms
 
     def pids(self) -> list[int]:
         return [int(line.split()[1]) for line in self._peer("pids").splitlines()]
@@ -155,28 +218,28 @@ def compare(scratch: Path, *, rounds: int, partitions: int) -> Iterator[tuple[st
 
 
 def _figures(side: Side, nodes: int, partitions: int) -> dict[str, float]:
-    figures = {"start to first topic": _seconds_of(lambda: (side.start(), side.create("first", 1)))}
+    figures = {"start to first topic": seconds_of(lambda: (side.start(), side.create("first", 1)))}
     time.sleep(SETTLE_S)
-    figures["resident memory of an idle node"] = _resident_mib(side)
-    created = figures[f"{partitions:,} partitions created"] = _seconds_of(lambda: side.create("many", partitions))
-    written = created + _seconds_of(lambda: side.write("many", partitions))  # Kafka makes the logs behind its answer
+    figures["resident memory of an idle node"] = resident_mib(side)
+    created = figures[f"{partitions:,} partitions created"] = seconds_of(lambda: side.create("many", partitions))
+    written = created + seconds_of(lambda: side.write("many", partitions))  # Kafka makes the logs behind its answer
     figures[f"{partitions:,} partitions created, and a record acknowledged in each"] = written
     time.sleep(SETTLE_S)
-    figures[f"resident memory of a node after {partitions:,} partitions"] = _resident_mib(side)
+    figures[f"resident memory of a node after {partitions:,} partitions"] = resident_mib(side)
     if nodes > 1:
         side.create("before", 1)
         side.kill_leader()
-        figures["controller failover, kill -9 to the next topic"] = _seconds_of(lambda: side.create("after", 1))
+        figures["controller failover, kill -9 to the next topic"] = seconds_of(lambda: side.create("after", 1))
     return figures
 
 
-def _seconds_of(work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
-def _resident_mib(side: Side) -> float:
+def resident_mib(side: Side) -> float:
     """The mean of the nodes."""
     sizes = []
     for pid in side.pids():

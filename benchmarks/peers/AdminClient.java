@@ -1,9 +1,9 @@
 // Apache Kafka's own admin client as a process that is up before the cluster is, so that the start of a JVM is in no
 // figure. One command a line on standard input, answered by one line: "ok" with what was asked, or "! what went wrong".
 //
-//   create NAME PARTITIONS    with one replica, tried until it is done and every partition has a leader
-//   write NAME PARTITIONS     one record to each of them with acks=all, by a new producer, until each is acknowledged
-//   leader                    node id of the leader of the metadata quorum
+//   create NAME PARTITIONS REPLICAS    tried until it is done and every partition has a leader
+//   write NAME PARTITIONS              one record to each of them with acks=all, by a new producer, until each is acknowledged
+//   leader                             node id of the leader of the metadata quorum
 //
 // Run as a single source file: java -cp JARS AdminClient.java BOOTSTRAP_SERVERS
 
@@ -59,13 +59,13 @@ public class AdminClient {
         if (command[0].equals("write")) {
             write(command[1], partitions);
         } else {
-            create(admin, command[1], partitions);
+            create(admin, command[1], partitions, Short.parseShort(command[3]));
         }
         return "";
     }
 
-    private static void create(Admin admin, String name, int partitions) throws Exception {
-        while (!isDone(() -> admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1))).all().get())) {
+    private static void create(Admin admin, String name, int partitions, short replicas) throws Exception {
+        while (!isDone(() -> admin.createTopics(List.of(new NewTopic(name, partitions, replicas))).all().get())) {
             Thread.sleep(PAUSE_MS);
         }
         while (!isDone(() -> checkLed(admin.describeTopics(List.of(name)).allTopicNames().get().get(name)))) {

@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("peer_kafka.sh")
 _PRODUCED = re.compile(r"([\d.]+) records/sec \(([\d.]+) MB/sec\)")
+_PERCENTILES = re.compile(r"(\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th")
 
 
 def peer(*args: object, env: Mapping[str, str] | None = None, with_errors: bool = False) -> str:
@@ -28,6 +30,24 @@ def peer(*args: object, env: Mapping[str, str] | None = None, with_errors: bool 
 def tool(name: str, *args: object) -> str:
     """Run one of Kafka's command-line tools by class name."""
     return peer("tool", name, *args)
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    records_per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
+def performance(
+    bootstrap_servers: str, topic: str, count: int, size_bytes: int, acks: str, *, rate: int = -1
+) -> Performance:
+    """`ProducerPerformance` with 1 MiB batches and linger 5, its best settings; `rate`: records per second, -1: all it can."""
+    output = tool("ProducerPerformance", "--bootstrap-server", bootstrap_servers, "--topic", topic,
+                  "--num-records", count, "--throughput", rate, "--record-size", size_bytes, "--command-property",
+                  f"acks={acks}", "linger.ms=5", "batch.size=1048576")  # fmt: skip
+    p50, _, p99 = _PERCENTILES.findall(output)[-1]
+    return Performance(float(_PRODUCED.findall(output)[-1][0]), float(p50), float(p99))
 
 
 class Kafka:
@@ -56,11 +76,8 @@ class Kafka:
         tool("TopicCommand", "--bootstrap-server", self.bootstrap_servers, "--delete", "--topic", name)
 
     def produce(self, topic: str, count: int, size_bytes: int, acks: str) -> float:
-        """Records per second of `ProducerPerformance` with 1 MiB batches and linger 5, its best settings."""
-        output = tool("ProducerPerformance", "--bootstrap-server", self.bootstrap_servers, "--topic", topic,
-                      "--num-records", count, "--throughput", -1, "--record-size", size_bytes, "--command-property",
-                      f"acks={acks}", "linger.ms=5", "batch.size=1048576")  # fmt: skip
-        return float(_PRODUCED.findall(output)[-1][0])
+        """Records per second of `ProducerPerformance`."""
+        return performance(self.bootstrap_servers, topic, count, size_bytes, acks).records_per_second
 
     def consume(self, topic: str, count: int) -> float:
         """Records per second of `ConsumerPerformance`, without the group's join."""

@@ -44,6 +44,26 @@ def test_the_benchmark_of_the_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.deep
+def test_the_benchmark_of_replication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = importlib.import_module("bench_replication")
+    sizes = bench.Sizes(
+        rounds=1, records=2_000, latency_s=1, failovers=1, partitions=3, behind_records=2_000, with_kafka=False
+    )
+    figures = list(bench.run(list(bench.PARTS), sizes, tmp_path))
+    assert [figure.what.split(",")[0] for figure in figures] == [
+        "acks=all",
+        *["resident memory of a node"] * 2,
+        *["latency at 1"] * 4,
+        "leader kill -9 to the next acknowledged record",
+        "restart of three nodes with 3 partitions to the first acknowledged record",
+        "a follower that missed 2 MB catches up",
+    ]
+    assert all(figure.measured for figure in figures)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.deep
 def test_the_benchmark_of_failover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (what,) = quorum_figures(["failover"], tmp_path, monkeypatch)
     assert "2 times" in what
