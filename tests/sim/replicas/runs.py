@@ -32,6 +32,10 @@ class Mode:
     """Of records, by a client."""
     lost_requests: float = 0.15
     """For each way in which a request for another ISR may go wrong."""
+    reassignment: float = 0.0
+    """To other replicas, or the cancellation of one."""
+    replicas: int | None = None
+    """At first; None: one on each node."""
     clock_rates: tuple[float, float] = (1.0, 1.0)
     nodes: int = 3
     configs: tuple[tuple[str, str], ...] = ()
@@ -61,6 +65,19 @@ MODES = (
     Mode(
         "five", nodes=5, stall=0.02, power_loss=0.004, cut=0.006, election=0.01, configs=(("min.insync.replicas", "3"),)
     ),
+    Mode("reassignments", nodes=5, replicas=3, reassignment=0.01, stall=0.01, cut=0.004),
+    Mode(
+        "reassignments and faults",
+        nodes=5,
+        replicas=1,
+        reassignment=0.01,
+        power_loss=0.003,
+        kill=0.002,
+        cut=0.004,
+        stall=0.02,
+        fail_over=0.005,
+        election=0.005,
+    ),
     Mode("memory", kill=0.004, stop=0.002, cut=0.006, configs=(("flush.policy", "interval"),)),
 )
 
@@ -71,7 +88,7 @@ class Run:
     def __init__(self, seed: int, mode: Mode) -> None:
         self.random = random.Random(f"{mode.name}-{seed}")
         self.mode = mode
-        self.world = World(seed, nodes=mode.nodes, configs=dict(mode.configs))
+        self.world = World(seed, nodes=mode.nodes, replicas=mode.replicas, configs=dict(mode.configs))
         for node in self.world.nodes.values():
             node.clock_rate = self.random.uniform(*mode.clock_rates)
         self.cut: set[int] = set()
@@ -196,6 +213,9 @@ class Run:
             world.elect_preferred()
         if self.random.random() < mode.fail_over:
             world.fail_over()
+        if self.random.random() < mode.reassignment:
+            target = self.random.sample(list(world.nodes), self.random.choice((1, 2, 3, 3)))
+            world.reassign(None if self.random.random() < 0.2 else target)
         if self.random.random() < mode.deletion and (leaders := self._leaders()):
             leader = self.random.choice(leaders)
             world.delete_records(leader, self.random.randint(0, leader.partition.high_watermark))
@@ -282,9 +302,10 @@ class Run:
         world = self.world
         if len(self._up()) < len(world.nodes):
             return False
-        ends = {node.log.log_end_offset for node in world.nodes.values()}
-        marks = {node.partition.high_watermark for node in world.nodes.values()}
-        return len(world.state.in_sync_replicas) == len(world.nodes) and len(ends) == 1 and marks == ends
+        ends = {node.log.log_end_offset for node in world.replicas}
+        marks = {node.partition.high_watermark for node in world.replicas}
+        is_whole = set(world.state.in_sync_replicas) == set(world.state.replicas) and not world.state.is_reassigning
+        return is_whole and len(ends) == 1 and marks == ends
 
 
 def flush(node: Node) -> None:

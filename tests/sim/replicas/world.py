@@ -21,7 +21,13 @@ from typing import Any, cast
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig, IsrChange
 from kraftlog.kraft.image import MetadataImage, PartitionImage
 from kraftlog.logstore import Log, LogConfig
-from kraftlog.proto.admin_pb2 import ElectionTopic, ElectLeadersRequest, NewTopic
+from kraftlog.proto.admin_pb2 import (
+    AlterPartitionReassignmentsRequest,
+    ElectionTopic,
+    ElectLeadersRequest,
+    NewTopic,
+    PartitionReassignment,
+)
 from kraftlog.proto.errors import DuplicateBrokerRegistrationError, KraftlogError
 from kraftlog.proto.records import BatchBuilder, iter_headers
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
@@ -111,8 +117,17 @@ class Node:
         return self.world.now_ms * self.clock_rate
 
     def start(self) -> None:
-        world = self.world
         self.is_up = True
+        self._open()
+        self.changes = PendingChanges(lambda key: None)
+        self.followings: dict[int, LeaderFollowing] = {}
+        self.image: MetadataImage | None = None
+        self.applied = -1
+        self.broker_epoch = -1
+        self.asked: tuple[list[PendingChange], list[Any]] | None = None
+
+    def _open(self) -> None:
+        world = self.world
         self.log = Log(
             self.fs,
             DIRECTORY,
@@ -122,12 +137,17 @@ class Node:
             now_ms=int(world.now_ms),
         )
         self.partition = Partition(TOPIC, 0, self.log, node_id=self.node_id, topic_id=world.topic_id)
-        self.changes = PendingChanges(lambda key: None)
-        self.followings: dict[int, LeaderFollowing] = {}
-        self.image: MetadataImage | None = None
-        self.applied = -1
-        self.broker_epoch = -1
-        self.asked: tuple[list[PendingChange], list[Any]] | None = None
+
+    def _delete(self) -> None:
+        """It is no replica any more: the log goes, and nothing is left of what the partition was."""
+        self._unfollow()
+        self.partition.retire()
+        self.log.close()
+        for name in self.fs.listdir(DIRECTORY):
+            self.fs.unlink(f"{DIRECTORY}/{name}")
+        self.fs.fsync_dir(DIRECTORY)
+        self._open()
+        self.world.note(f"{self.node_id} deletes its log")
 
     def crash(self, rng: random.Random, *, loses_unsynced: bool) -> None:
         self.is_up = False
@@ -161,6 +181,10 @@ class Node:
 
     def _take_role(self, image: PartitionImage) -> None:
         partition = self.partition
+        if self.node_id not in image.replicas:
+            if partition.leader_epoch >= 0 or partition.log.log_end_offset > 0:
+                self._delete()
+            return
         if image.leader_id == self.node_id:
             self._unfollow()
             partition.become_leader(
@@ -226,7 +250,10 @@ class Node:
 class World:
     """See the module."""
 
-    def __init__(self, seed: int, *, nodes: int = 3, configs: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, seed: int, *, nodes: int = 3, replicas: int | None = None, configs: dict[str, str] | None = None
+    ) -> None:
+        """`replicas` of the partition at first; None: one on each node."""
         self.random = random.Random(seed)
         self.now_ms = 1_000.0
         self.trace: list[str] = []
@@ -254,7 +281,7 @@ class World:
             self.register(node)
         for node in self.nodes.values():
             self.heartbeat(node)
-        topic = NewTopic(name=TOPIC, num_partitions=1, replication_factor=nodes, configs=self.topic_configs)
+        topic = NewTopic(name=TOPIC, num_partitions=1, replication_factor=replicas or nodes, configs=self.topic_configs)
         assert self.harness.create(topic).topics[0].error_code == 0
         self.topic_id = self.harness.image.topics[TOPIC].topic_id
         self.publish()
@@ -413,6 +440,16 @@ class World:
         self._publish_if_new()
         self.note(f"unclean election: {self.state}")
 
+    def reassign(self, target: list[int] | None) -> None:
+        """None: cancel. It may be refused."""
+        wanted = PartitionReassignment(topic=TOPIC, partition=0)
+        if target is not None:
+            wanted.target.replicas.extend(target)
+        request = AlterPartitionReassignmentsRequest(partitions=[wanted])
+        response = self.harness.run(lambda: self.harness.controller.alter_partition_reassignments(request))
+        self._publish_if_new()
+        self.note(f"reassignment to {target}: {response.partitions[0].error_message or self.state}")
+
     # --- life
 
     def start(self, node: Node) -> None:
@@ -547,14 +584,19 @@ class World:
                     f" {records.get(offset)}"
                 )
 
+    @property
+    def replicas(self) -> list[Node]:
+        """As the controller has them."""
+        return [self.nodes[node_id] for node_id in self.state.replicas]
+
     def check_equal(self) -> None:
         """All logs, from where the last of them starts, and all that was acknowledged."""
-        logs = {node.node_id: node.records() for node in self.nodes.values()}
-        start = max(node.log.log_start_offset for node in self.nodes.values())
+        logs = {node.node_id: node.records() for node in self.replicas}
+        start = max(node.log.log_start_offset for node in self.replicas)
         first, *others = [{o: r for o, r in records.items() if o >= start} for records in logs.values()]
         if any(other != first for other in others):
             raise Violation(f"the logs differ: {logs}")
-        for node in self.nodes.values():
+        for node in self.replicas:
             self._check_holds_acknowledged(node, logs[node.node_id])
 
     @staticmethod
