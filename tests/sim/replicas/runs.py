@@ -105,7 +105,7 @@ class Run:
             world.check()
             if step % 20 == 0:
                 world.check_contents()
-        self._heal()
+        self.heal()
 
     # --- steps
 
@@ -256,7 +256,8 @@ class Run:
 
     # --- the end
 
-    def _heal(self) -> None:
+    def heal(self) -> None:
+        """No faults any more: all replicas become equal, and have what was acknowledged."""
         world = self.world
         for faults in (self.cut, self.stale, self.stalled, world.late_requests):
             faults.clear()

@@ -20,13 +20,14 @@ from typing import Any, cast
 
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig, IsrChange
 from kraftlog.kraft.image import MetadataImage, PartitionImage
-from kraftlog.logstore import Log, LogConfig
+from kraftlog.logstore import FlushPolicy, Log, LogConfig
 from kraftlog.proto.admin_pb2 import (
     AlterPartitionReassignmentsRequest,
     ElectionTopic,
     ElectLeadersRequest,
     NewTopic,
     PartitionReassignment,
+    ReplicaAssignment,
 )
 from kraftlog.proto.errors import DuplicateBrokerRegistrationError, KraftlogError
 from kraftlog.proto.records import BatchBuilder, iter_headers
@@ -267,7 +268,7 @@ class World:
         self.streams: dict[tuple[int, int], Stream] = {}
         self.next_value = 0
         self.acknowledged: dict[int, bytes] = {}
-        """Offset -> value of what a leader answered at acks=all."""
+        """Offset -> value of what a leader answered at acks=all, or showed to consumers."""
         self.waiting: list[tuple[Node, int, int, int, bytes]] = []
         """(leader, its life, epoch, offset, value) of writes without an answer yet."""
         self.marks: dict[tuple[int, int], int] = {}
@@ -281,7 +282,13 @@ class World:
             self.register(node)
         for node in self.nodes.values():
             self.heartbeat(node)
-        topic = NewTopic(name=TOPIC, num_partitions=1, replication_factor=replicas or nodes, configs=self.topic_configs)
+        topic = NewTopic(
+            name=TOPIC,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=self.topic_configs,
+            assignments=[ReplicaAssignment(replicas=list(self.nodes)[:replicas])],
+        )
         assert self.harness.create(topic).topics[0].error_code == 0
         self.topic_id = self.harness.image.topics[TOPIC].topic_id
         self.publish()
@@ -502,7 +509,7 @@ class World:
         node.log.advance_log_start_offset(end)
         self.note(f"{node.node_id} deletes the records before {end}")
 
-    def produce(self, node: Node, value: bytes | None = None) -> None:
+    def produce(self, node: Node, value: bytes | None = None, *, acks: int = ACKS_ALL) -> None:
         builder = BatchBuilder()
         builder.append(1, None, value or b"v%d" % self.next_value)
         self.next_value += 1
@@ -510,11 +517,12 @@ class World:
         payload = batch[BATCH_HEADER_BYTES:]
         partition = node.partition
         try:
-            info = partition.append(batch, acks=ACKS_ALL, now_ms=int(self.now_ms), monotonic_ms=node.now_ms)
+            info = partition.append(batch, acks=acks, now_ms=int(self.now_ms), monotonic_ms=node.now_ms)
         except KraftlogError as error:
             self.note(f"{node.node_id} refuses a write: {type(error).__name__}")
             return
-        self.waiting.append((node, node.lives, partition.leader_epoch, info.last_offset, payload))
+        if acks == ACKS_ALL:
+            self.waiting.append((node, node.lives, partition.leader_epoch, info.last_offset, payload))
         self.note(f"{node.node_id} appends {readable(payload)} at {info.last_offset} in epoch {partition.leader_epoch}")
 
     def acknowledge(self) -> None:
@@ -539,7 +547,15 @@ class World:
     def check(self) -> None:
         """What costs little."""
         self.acknowledge()
+        self._check_marks()
         last = max(self.acknowledged, default=-1)
+        for node in self.nodes.values():
+            if node.is_up and self.may_lead(node):
+                end = durable_end(node)
+                if end <= last:
+                    raise Violation(f"node {node.node_id} may lead, but ends at {end}: {last} was acknowledged")
+
+    def _check_marks(self) -> None:
         for node in self.nodes.values():
             if not node.is_up:
                 continue
@@ -554,10 +570,16 @@ class World:
                 if partition.high_watermark < mark:
                     raise Violation(f"node {node.node_id}: the high watermark went back from {mark}")
                 self.marks[node.node_id, partition.leader_epoch] = partition.high_watermark
-            if self.may_lead(node):
-                end = log.flushed_end_offset if partition.flushes_before_ack else log.log_end_offset
-                if end <= last:
-                    raise Violation(f"node {node.node_id} may lead, but ends at {end}: {last} was acknowledged")
+                self._show(node)
+
+    def _show(self, node: Node) -> None:
+        """Consumers may read what is below the high watermark of a leader."""
+        end = min(node.partition.high_watermark, durable_end(node))
+        if node.partition.leader_epoch < self.unclean_epoch or end <= max(self.acknowledged, default=-1) + 1:
+            return
+        for offset, (_, payload) in node.records().items():
+            if offset < end:
+                self.acknowledged.setdefault(offset, payload)
 
     def may_lead(self, node: Node) -> bool:
         """Whether the controller takes it to have everything."""
@@ -614,6 +636,12 @@ class World:
 
     def note(self, text: str) -> None:
         self.trace.append(f"{self.now_ms:9.0f} {text}")
+
+
+def durable_end(node: Node) -> int:
+    """Of what counts: on the disk, where acknowledgments wait for it."""
+    is_ack = node.log.config.flush_policy is FlushPolicy.ACK
+    return node.log.flushed_end_offset if is_ack else node.log.log_end_offset
 
 
 def readable(payload: bytes) -> str:
