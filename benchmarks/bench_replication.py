@@ -18,7 +18,9 @@ the load of the machine is in the last row.
 import argparse
 import os
 import random
+import signal
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -173,7 +175,7 @@ def _fail_over(side: KraftlogSide) -> float:
             producer.send("measured", bytes(RECORD_BYTES)).add_callback(note)
             if time.perf_counter() - started > PATIENCE_S:
                 raise SystemExit("no record was acknowledged any more")
-    leader.start()
+    leader.start(PATIENCE_S)  # a busy disk takes its time
     _wait_in_sync(side)
     return ends[0] - started
 
@@ -276,6 +278,7 @@ def main() -> None:
     sizes = replace(QUICK if options.quick else Sizes(), with_kafka=not options.no_kafka)
     if sizes.with_kafka:
         peer("setup")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: no node is left behind
     load = os.getloadavg()[0]
     print("\n".join(HEAD), flush=True)
     for figure in run(options.parts or list(PARTS), sizes, options.directory):
