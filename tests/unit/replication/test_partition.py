@@ -1,5 +1,7 @@
 """What a partition may acknowledge and show: the rules of durability, high watermark, roles and failure."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from kraftlog.logstore import FlushPolicy, LogConfig
@@ -28,6 +30,17 @@ from kraftlog.replication.partition import (
 from tests.unit.replication.fake_replica_log import FakeLog
 
 ME, OTHER, THIRD = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the metadata say of a broker that lives."""
+
+    broker_epoch: int
+    is_fenced: bool = False
+    in_controlled_shutdown: bool = False
+
+
 INTERVAL = LogConfig(flush_policy=FlushPolicy.INTERVAL)
 
 
@@ -99,6 +112,37 @@ def test_the_high_watermark_never_moves_back_in_an_epoch() -> None:
     assert partition.high_watermark == 2
     assert not partition.on_follower_ends(OTHER, 0, ReplicaEnds(1, 1))
     assert partition.high_watermark == 2
+
+
+def test_a_late_report_of_a_replica_that_went_and_came_back_is_void() -> None:
+    """KIP-455: its log was deleted in between, and the leader epoch has grown with its going."""
+    partition = leader(FakeLog(config=INTERVAL), replicas=(ME, OTHER))
+    append(partition)
+    partition.on_follower_ends(OTHER, 0, ReplicaEnds(1, 1))
+    assert partition.high_watermark == 1
+    partition.become_leader(leader_epoch=1, partition_epoch=1, replicas=(ME,), in_sync_replicas=(ME,))
+    partition.become_leader(
+        leader_epoch=1, partition_epoch=2, replicas=(ME, OTHER), adding_replicas=(OTHER,), in_sync_replicas=(ME,)
+    )
+    partition.on_follower_ends(OTHER, 0, ReplicaEnds(1, 1))
+    brokers = {node_id: Live(broker_epoch=-1) for node_id in (ME, OTHER)}
+    assert partition.propose_isr(max_lag_ms=1, monotonic_ms=0, brokers=brokers) is None
+
+
+def test_replicas_that_are_being_added_do_not_count_for_min_insync_replicas() -> None:
+    """KIP-455: a partition of one replica takes writes while it is raised to three."""
+    config = LogConfig(flush_policy=FlushPolicy.INTERVAL, min_insync_replicas=2)
+    partition = leader(FakeLog(config=config))
+    both = (OTHER, THIRD)
+    replicas = (ME, *both)
+    partition.become_leader(
+        leader_epoch=0, partition_epoch=1, replicas=replicas, adding_replicas=both, in_sync_replicas=(ME,)
+    )
+    append(partition)
+    assert partition.high_watermark == 1
+    partition.become_leader(leader_epoch=0, partition_epoch=2, replicas=replicas, in_sync_replicas=(ME,))
+    with pytest.raises(NotEnoughReplicasError):
+        append(partition)
 
 
 def test_reports_of_another_epoch_or_a_stranger_are_void() -> None:
