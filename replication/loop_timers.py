@@ -42,5 +42,6 @@ class LoopTimers(TimerQueue):
 
     def _fire(self) -> None:
         self._handle = None
-        self.advance(self._clock.monotonic_ms())
+        # The loop may be early by what rounding takes: set again for the same moment, it would be so for ever.
+        self.advance(max(self._clock.monotonic_ms(), self._armed_ms))
         self._arm()

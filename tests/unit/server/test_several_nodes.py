@@ -333,6 +333,30 @@ def test_the_next_record_is_acknowledged_a_session_after_the_loss_of_the_leader(
     with_nodes(work)
 
 
+def test_a_leader_with_an_empty_disk_does_not_lead() -> None:
+    """It is back before anybody has missed it, and the metadata say that it leads: its followers would cut their logs to
+    nothing. It leads nothing before the controller has seen that its disk is another one."""
+
+    async def work(nodes: Nodes) -> None:
+        await three_nodes(nodes)
+        assert await nodes.create(1, "copied", factor=3) == 0
+        leader = (await nodes.partition(1, "copied")).leader_id
+        async with nodes.producer() as producer:
+            await producer.send_and_wait("copied", b"acknowledged", partition=0)
+        nodes.kill(leader)
+        machine = nodes.machines[leader]
+        machine.fs, machine.directory_id = type(machine.fs)(), directory_of(leader, 1)
+        nodes.format(machine, {})
+        await nodes.start(leader)
+        await nodes.until(others(leader)[0], "copied", lambda now: len(now.in_sync_replicas) == 3)
+        for number in (1, 2, 3):
+            node = nodes.machines[number].node
+            assert node is not None
+            assert node.partitions["copied", 0].log.log_end_offset == 1
+
+    with_nodes(work)
+
+
 def test_more_replicas_than_brokers_are_refused() -> None:
     async def work(nodes: Nodes) -> None:
         await three_nodes(nodes)
