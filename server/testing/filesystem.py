@@ -374,6 +374,18 @@ class SimFileSystem:
             node = self._find_durable(path)
             return sorted(node.durable.keys() & node.names.keys()) if isinstance(node, Directory) else []
 
+    def cached(self, path: str, start: int = 0) -> bytes | None:
+        """What processes see of a file from `start` on; None if there is none. No operation of the disk."""
+        with self._mutex:
+            node = self._find(path)
+            return bytes(node.volatile[start:]) if isinstance(node, Inode) else None
+
+    def cached_names(self, path: str) -> list[str]:
+        """The names that processes see in a directory; empty if there is none. No operation of the disk."""
+        with self._mutex:
+            node = self._find(path)
+            return sorted(node.names) if isinstance(node, Directory) else []
+
     def put(self, path: str, data: bytes) -> None:
         """Write a file durably by one call, with its directories: how tests lay out a disk."""
         with self._mutex:

@@ -183,6 +183,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Called after every callback, in no process; what it raises ends the run. Invariants live here."""
         self.events = 0
         """Callbacks run so far."""
+        self.ran: SimProcess | None = None
+        """Whose callback ran last; None: nobody's."""
         self.deadline: float | None = None
         """Virtual time at which the run is given up with `RunawayError`; None: never."""
         super().__init__()
@@ -308,6 +310,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 continue
             if self._events_this_instant > self._events_per_instant_max - SPIN_SAMPLE:
                 self._spinning[_callback_name(handle)] += 1
+            self.ran = process
             handle._run()
             self.events += 1
             self._events_this_instant += 1

@@ -26,7 +26,7 @@ def _with_node(body: Callable[[Client, dict[str, Any]], Coroutine[Any, Any, None
     world.format()
 
     async def main() -> None:
-        world.start_node()
+        world.start()
         client = Client(world, "client")
         options = {
             "bootstrap_servers": world.address,
@@ -37,7 +37,7 @@ def _with_node(body: Callable[[Client, dict[str, Any]], Coroutine[Any, Any, None
         async with AsyncAdmin(**options) as admin:
             await admin.create_topics([NewTopic(name=TOPIC, num_partitions=PARTITIONS)])
         await body(client, options)
-        await world.stop_node(down_ms=1e9)
+        await world.machine.stop(down_ms=1e9)
 
     run_virtual(main(), loop=world.loop)
     world.end()

@@ -29,7 +29,7 @@ COMPACTED_SEEDS = range(6, 13)  # the first of which has a compacted topic
 def _convicted(seeds: range, *, checks_node: bool = False) -> SimulationResult:
     """The first seed that finds something."""
     for seed in seeds:
-        result = simulate(seed, SimulationConfig(checks_node=checks_node))
+        result = simulate(seed, SimulationConfig(nodes=1, checks_node=checks_node))
         print(result)
         if result.violation is not None:
             return result

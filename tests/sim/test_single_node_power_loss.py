@@ -37,7 +37,7 @@ class PowerLosses:
 
     async def _run(self, cycles: int) -> None:
         world = self.world
-        world.start_node()
+        world.start()
         client = Client(world, "client")
         common = {
             "bootstrap_servers": world.address,
@@ -54,7 +54,7 @@ class PowerLosses:
             for _ in range(cycles):
                 await self._send_until_the_power_goes(producer)
                 await self._read(consumer)
-            await world.stop_node(down_ms=1e9)
+            await world.machine.stop(down_ms=1e9)
 
     async def _send_until_the_power_goes(self, producer: AsyncProducer) -> None:
         """Some records are on their way then: they may be there afterwards or not, before the producer sends them again."""
@@ -62,13 +62,13 @@ class PowerLosses:
         for _ in range(ACKED_A_CYCLE):
             await self._send(producer)
         if self._random.random() < 0.5:
-            self.world.lose_power_in_operation(self._random.randrange(1, 12), down_ms=20)
+            self.world.machine.lose_power_in_operation(self._random.randrange(1, 12), down_ms=20)
             while self.world.counters.power_losses == losses:
                 await self._send(producer)
         else:
             sending = [asyncio.ensure_future(self._send(producer)) for _ in range(self._random.randrange(4))]
             await asyncio.sleep(self._random.random() * 0.01)
-            self.world.lose_power(down_ms=20)
+            self.world.machine.lose_power(down_ms=20)
             await asyncio.gather(*sending)
 
     async def _send(self, producer: AsyncProducer) -> None:

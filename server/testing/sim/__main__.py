@@ -17,10 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kraftlog.testing.sim", description="Run simulated clusters from seeds.")
     parser.add_argument("--seed", type=int, default=1, help="the (first) seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
+    parser.add_argument("--nodes", type=int, default=SimulationConfig().nodes, help="how many nodes")
     parser.add_argument("--duration", type=float, default=DEFAULT_DURATION_S, help="virtual seconds under faults")
     parser.add_argument("--trace", action="store_true", help="print every event")
     parsed = parser.parse_args(arguments)
-    config = SimulationConfig(duration_ms=parsed.duration * 1000)
+    config = SimulationConfig(nodes=parsed.nodes, duration_ms=parsed.duration * 1000)
     if parsed.seeds == 1:
         result = _run(parsed.seed, config, trace=parsed.trace)
         print(f"trace hash {result.digest}")

@@ -6,6 +6,7 @@ none between segments; a `.log.swap` counts instead of what it replaces (`kraftl
 node that starts.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kraftlog.proto.errors import KraftlogError
@@ -39,9 +40,13 @@ class DurableLogs:
         """After a crash or a truncation: parse from the start again."""
         self._cursors.clear()
 
+    def forget_partition(self, topic: str, partition: int) -> None:
+        """The same for one partition."""
+        self._cursors.pop((topic, partition), None)
+
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic whose directory is durable."""
-        names = self._fs.surely_durable_names(self._log_dir)
+        names = self._names(self._log_dir)
         return [int(number) for name, _, number in (name.rpartition("-") for name in names) if name == topic]
 
     def end_offset(self, topic: str, partition: int) -> int:
@@ -60,7 +65,7 @@ class DurableLogs:
         directory = f"{self._log_dir}/{topic}-{partition}"
         batches: list[bytes] = []
         while True:
-            if cursor.segment and self._fs.surely_durable(f"{directory}/{cursor.segment}") is None:
+            if cursor.segment and self._content(f"{directory}/{cursor.segment}", cursor.position) is None:
                 cursor.segment, cursor.position, cursor.end_offset = "", 0, 0
             if cursor.segment:
                 batches += self._read_on(cursor, f"{directory}/{cursor.segment}")
@@ -72,12 +77,12 @@ class DurableLogs:
     def _segment_at(self, directory: str, base_offset: int) -> str:
         """Its name; empty if it is not surely there."""
         swapped, name = (f"{base_offset:020d}{suffix}" for suffix in (SWAP_SUFFIX, LOG_SUFFIX))
-        if self._fs.surely_durable(f"{directory}/{swapped}") is not None:
+        if self._content(f"{directory}/{swapped}", 0) is not None:
             return swapped
-        return name if name in self._fs.surely_durable_names(directory) else ""
+        return name if name in self._names(directory) else ""
 
     def _read_on(self, cursor: _Cursor, path: str) -> list[bytes]:
-        data = self._fs.surely_durable(path, cursor.position) or b""
+        data = self._content(path, cursor.position) or b""
         batches: list[bytes] = []
         position = 0
         while len(data) - position >= HEADER_BYTES:
@@ -93,6 +98,22 @@ class DurableLogs:
             cursor.end_offset = header.next_offset
         cursor.position += position
         return batches
+
+    def _content(self, path: str, start: int) -> bytes | None:
+        return self._fs.surely_durable(path, start)
+
+    def _names(self, path: str) -> Collection[str]:
+        return self._fs.surely_durable_names(path)
+
+
+class CachedLogs(DurableLogs):
+    """The same of what processes see, whether it is durable or not."""
+
+    def _content(self, path: str, start: int) -> bytes | None:
+        return self._fs.cached(path, start)
+
+    def _names(self, path: str) -> Collection[str]:
+        return self._fs.cached_names(path)
 
 
 class DurableOffsets:

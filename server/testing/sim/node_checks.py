@@ -1,14 +1,21 @@
-"""White-box rules of the running node, looked at after every event.
+"""White-box rules of the running nodes, looked at after every event of theirs.
 
 W-1  log start <= high watermark <= log end and flushed end <= log end, of every partition
-W-2  within one life of the node: log start, log end, flushed end and high watermark of a partition never go back
+W-2  within one life of a node: log start and high watermark of a partition never go back, and of a leader neither do log
+     end and flushed end (a follower truncates what its leader does not have)
 W-3  with flush.policy=ack the high watermark never passes the leader's flushed end
-W-4  what was acknowledged is below the log end
+W-4  what was acknowledged is below the log end of the newest leader
+I-08 a leader epoch has one leader
+I-12 what lies below a high watermark is the same on all nodes, byte for byte
 """
 
-from collections.abc import Mapping
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from kraftlog.proto.records import read_header
+from kraftlog.testing.sim.durable import CachedLogs
 from kraftlog.testing.sim.history import History, TopicPartition
 
 Ends = tuple[int, int, int, int]
@@ -39,16 +46,65 @@ class _Partition(Protocol):
     def is_leader(self) -> bool: ...
 
     @property
+    def leader_epoch(self) -> int: ...
+
+    @property
     def flushes_before_ack(self) -> bool: ...
 
 
-class NodeChecks:
-    """Of one life of the node; make a new one for the next."""
+class ClusterChecks:
+    """What the nodes of a cluster must agree about. One for each run."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(
+        self, history: History, *, has_replicas: bool = False, is_user_topic: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._history = history
+        self._has_replicas = has_replicas and not history.is_compacted
+        self._is_user_topic = is_user_topic
+        self._leaders: dict[tuple[TopicPartition, int], int] = {}
+        self._newest_epochs: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, dict[int, int]] = {}
+        """Base offset -> CRC of the whole batch, of those below some node's high watermark."""
+
+    def compares(self, topic: str) -> bool:
+        """Whether the batches of the topic stay as they are on every node: compaction would thin them."""
+        return self._has_replicas and self._is_user_topic(topic)
+
+    def is_newest_leader(self, where: TopicPartition, leader_epoch: int, node_id: int) -> bool:
+        """Note who leads; whether no later leader is known."""
+        leader = self._leaders.setdefault((where, leader_epoch), node_id)
+        if leader != node_id:
+            self._history.violate("I-08", f"{where}: nodes {leader} and {node_id} lead epoch {leader_epoch}")
+        newest = self._newest_epochs[where] = max(self._newest_epochs.get(where, leader_epoch), leader_epoch)
+        return leader_epoch == newest
+
+    def on_committed(self, where: TopicPartition, base_offset: int, batch: bytes, node_id: int) -> None:
+        """A batch lies below the high watermark of a node."""
+        crc = zlib.crc32(batch)
+        if self._committed.setdefault(where, {}).setdefault(base_offset, crc) != crc:
+            self._history.violate("I-12", f"{where}@{base_offset}: node {node_id} has another committed batch")
+
+
+class NodeChecks:
+    """Of one life of a node; make a new one for the next."""
+
+    def __init__(
+        self,
+        history: History,
+        cluster: ClusterChecks | None = None,
+        *,
+        node_id: int = 1,
+        logs: CachedLogs | None = None,
+    ) -> None:
+        """`logs`: as this life of the node finds and writes them; None: no bytes are looked at."""
+        self._history = history
+        self._cluster = cluster or ClusterChecks(history)
+        self._node_id = node_id
+        self._logs = logs
         self._seen: dict[TopicPartition, Ends] = {}
         """As of the last event."""
+        self._uncommitted: dict[TopicPartition, deque[tuple[int, int, bytes]]] = {}
+        """(base offset, next offset, batch) of what was not below the high watermark when it was read."""
 
     def check(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
         """Look at all partitions; cheap where nothing has changed."""
@@ -65,14 +121,33 @@ class NodeChecks:
         name = f"{where[0]}-{where[1]}"
         if not (log_start <= high_watermark <= log_end and flushed_end <= log_end):
             self._history.violate("W-1", f"{name}: {_text(ends)}")
-        before = self._seen.get(where)
-        if before is not None and any(now < then for now, then in zip(ends, before, strict=True)):
+        before = self._seen.get(where, (0, 0, 0, 0))
+        is_shorter = log_end < before[1] or flushed_end < before[2]
+        if log_start < before[0] or high_watermark < before[3] or (is_shorter and partition.is_leader):
             self._history.violate("W-2", f"{name}: from {_text(before)} to {_text(ends)}")
-        if partition.is_leader and partition.flushes_before_ack and high_watermark > flushed_end:
-            self._history.violate("W-3", f"{name}: {_text(ends)}")
-        known = self._history.partitions.get(where)
-        if known is not None and log_end < known.acked_end:
-            self._history.violate("W-4", f"{name}: acknowledged below {known.acked_end}, {_text(ends)}")
+        if partition.is_leader:
+            if partition.flushes_before_ack and high_watermark > flushed_end:
+                self._history.violate("W-3", f"{name}: {_text(ends)}")
+            if self._cluster.is_newest_leader(where, partition.leader_epoch, self._node_id):
+                known = self._history.partitions.get(where)
+                if known is not None and log_end < known.acked_end:
+                    self._history.violate("W-4", f"{name}: acknowledged below {known.acked_end}, {_text(ends)}")
+        if self._logs is not None and self._cluster.compares(where[0]):
+            self._compare(self._logs, where, high_watermark, is_shorter=is_shorter)
+
+    def _compare(self, logs: CachedLogs, where: TopicPartition, high_watermark: int, *, is_shorter: bool) -> None:
+        uncommitted = self._uncommitted.setdefault(where, deque())
+        if is_shorter:
+            logs.forget_partition(*where)
+            uncommitted.clear()
+        if high_watermark == self._seen.get(where, (0, 0, 0, 0))[3] and not is_shorter:
+            return
+        for batch in logs.take_new(*where):
+            header = read_header(batch, 0)
+            uncommitted.append((header.base_offset, header.next_offset, batch))
+        while uncommitted and uncommitted[0][1] <= high_watermark:
+            base_offset, _, batch = uncommitted.popleft()
+            self._cluster.on_committed(where, base_offset, batch, self._node_id)
 
 
 def _text(ends: Ends) -> str:

@@ -1,10 +1,12 @@
 """The load and the faults of one run, drawn from its seed before it begins.
 
+A cluster of one node is spared what concerns several; all else is drawn in the same order for both.
+
 A plan is data, so that a failing run can be shrunk by leaving faults out.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -33,6 +35,18 @@ class Fault(StrEnum):
     """All blocking work of the node takes `amount` times as long for `duration_ms`."""
     CONSUMER_LEAVES = "consumer-leaves"
     """One group member closes; another one joins after `duration_ms`."""
+    POWER_LOSS_OF_ALL = "power-loss-of-all"
+    """All nodes lose power at once, each comes back after a time of its own up to `duration_ms`."""
+    LEADER_POWER_LOSS = "leader-power-loss"
+    """As POWER_LOSS, of the node that leads partition `client` at that moment."""
+    CUT_OFF = "cut-off"
+    """The node and all others do not hear each other for `duration_ms`; clients reach it."""
+    CUT_OFF_ONE_WAY = "cut-off-one-way"
+    """What the node sends reaches no other node for `duration_ms`; with an `amount`, what the others send to it."""
+    CUT_LINK = "cut-link"
+    """The node and the `client`-th of the others do not hear each other for `duration_ms`; with an `amount` only one way."""
+    DISK_LOSS = "disk-loss"
+    """The node comes back with an empty disk, gets its vote again, and copies everything; one node at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,8 @@ class PlannedFault:
     duration_ms: float = 0.0
     amount: int = 0
     client: int = 0
+    node: int = 0
+    """Index of the node that it befalls."""
 
 
 _WEIGHTS = {
@@ -57,6 +73,16 @@ _WEIGHTS = {
     Fault.CLOCK_JUMP: 1,
     Fault.SLOW_DISK: 2,
     Fault.CONSUMER_LEAVES: 2,
+}
+_CLUSTER_WEIGHTS = {
+    **_WEIGHTS,
+    Fault.STOP: 3,
+    Fault.POWER_LOSS_OF_ALL: 1,
+    Fault.LEADER_POWER_LOSS: 4,
+    Fault.CUT_OFF: 3,
+    Fault.CUT_OFF_ONE_WAY: 3,
+    Fault.CUT_LINK: 3,
+    Fault.DISK_LOSS: 2,
 }
 _CRASHES = (Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL)
 CRASHES_MIN = 3
@@ -73,9 +99,10 @@ class Plan:
     storms: tuple[tuple[float, float], ...]
     """(begin, end) in ms: times of heavy load, into which most faults fall. In between, time-outs get their chance."""
     faults: tuple[PlannedFault, ...]
+    duration_ms: float
 
 
-def draw_plan(randomness: random.Random, *, duration_ms: float) -> Plan:
+def draw_plan(randomness: random.Random, *, duration_ms: float, nodes: int = 1) -> Plan:
     """Storms with calm between them, faults in both, and at least `CRASHES_MIN` crashes."""
     storms: list[tuple[float, float]] = []
     faults: list[PlannedFault] = []
@@ -83,33 +110,41 @@ def draw_plan(randomness: random.Random, *, duration_ms: float) -> Plan:
     while at_ms < duration_ms:
         end_ms = min(duration_ms, at_ms + randomness.uniform(*STORM_MS))
         storms.append((at_ms, end_ms))
-        faults += _draw_between(randomness, at_ms, end_ms, STORM_GAP_MS)
+        faults += _draw_between(randomness, at_ms, end_ms, STORM_GAP_MS, nodes)
         calm_end_ms = min(duration_ms, end_ms + randomness.uniform(*CALM_MS))
-        faults += _draw_between(randomness, end_ms, calm_end_ms, CALM_GAP_MS)
+        faults += _draw_between(randomness, end_ms, calm_end_ms, CALM_GAP_MS, nodes)
         at_ms = calm_end_ms
     while sum(planned.fault in _CRASHES for planned in faults) < CRASHES_MIN:
-        faults.append(_draw(randomness, randomness.uniform(*randomness.choice(storms)), randomness.choice(_CRASHES)))
-    return Plan(tuple(storms), tuple(sorted(faults, key=lambda planned: planned.at_ms)))
+        at_ms = randomness.uniform(*randomness.choice(storms))
+        faults.append(_draw(randomness, at_ms, randomness.choice(_CRASHES), nodes))
+    return Plan(tuple(storms), tuple(sorted(faults, key=lambda planned: planned.at_ms)), duration_ms)
 
 
 def _draw_between(
-    randomness: random.Random, begin_ms: float, end_ms: float, gap_ms: tuple[float, float]
+    randomness: random.Random, begin_ms: float, end_ms: float, gap_ms: tuple[float, float], nodes: int
 ) -> list[PlannedFault]:
+    weights = _WEIGHTS if nodes == 1 else _CLUSTER_WEIGHTS
     faults: list[PlannedFault] = []
     at_ms = begin_ms + randomness.uniform(*gap_ms)
     while at_ms < end_ms:
-        fault = randomness.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        faults.append(_draw(randomness, at_ms, fault))
+        fault = randomness.choices(list(weights), list(weights.values()))[0]
+        faults.append(_draw(randomness, at_ms, fault, nodes))
         at_ms += randomness.uniform(*gap_ms)
     return faults
 
 
-def _draw(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedFault:
+def _draw(randomness: random.Random, at_ms: float, fault: Fault, nodes: int) -> PlannedFault:
+    planned = _draw_one(randomness, at_ms, fault)
+    return planned if nodes == 1 else replace(planned, node=randomness.randrange(nodes))
+
+
+def _draw_one(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedFault:
     match fault:
-        case Fault.POWER_LOSS:
+        case Fault.POWER_LOSS | Fault.LEADER_POWER_LOSS:
+            client = randomness.randrange(64) if fault is Fault.LEADER_POWER_LOSS else 0
             again_after = randomness.randrange(1, 40) if randomness.random() < 0.25 else 0
-            return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness), amount=again_after)
-        case Fault.KILL | Fault.STOP:
+            return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness), amount=again_after, client=client)
+        case Fault.KILL | Fault.STOP | Fault.POWER_LOSS_OF_ALL | Fault.DISK_LOSS:
             return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness))
         case Fault.POWER_LOSS_IN_WRITE:
             return PlannedFault(at_ms, fault, duration_ms=_down_ms(randomness), amount=randomness.randrange(60))
@@ -121,6 +156,10 @@ def _draw(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedFault
             return PlannedFault(at_ms, fault, duration_ms=randomness.uniform(100, 3_000), amount=amount)
         case Fault.CLOCK_JUMP:
             return PlannedFault(at_ms, fault, amount=randomness.randrange(-3_600_000, 3_600_000))
+        case Fault.CUT_OFF | Fault.CUT_OFF_ONE_WAY | Fault.CUT_LINK:
+            duration_ms = randomness.uniform(50, 15_000)  # up to several session time-outs
+            amount, client = randomness.randrange(2), randomness.randrange(64)
+            return PlannedFault(at_ms, fault, duration_ms=duration_ms, amount=amount, client=client)
         case Fault.BREAK:
             return PlannedFault(at_ms, fault, client=randomness.randrange(64))
 

@@ -1,9 +1,10 @@
-"""One run: a node and its clients under the faults of a plan, then healing, progress and a last look at everything.
+"""One run: nodes and their clients under the faults of a plan, then healing, progress and a last look at everything.
 
     simulate(seed) -> SimulationResult
 
-Phases: start and create the topic; load under faults; heal and wait until every record is answered and every answered
-record is read and committed (liveness); a last power loss; read everything back and compare with the history; stop.
+Phases: start and create the topic; load under faults; heal, and within `PROGRESS_TIMEOUT_S` all replicas are in sync; wait
+until every record is answered and every answered record is read and committed (liveness); a last power loss, of all nodes
+at once; read everything back and compare with the history; stop.
 The run is a pure function of the seed and the configuration.
 """
 
@@ -23,8 +24,11 @@ from kraftlog.testing.loop import SimTask, no_garbage_collection
 from kraftlog.testing.network import LinkConfig
 from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.history import InvariantViolation
-from kraftlog.testing.sim.plan import Fault, Plan, PlannedFault, draw_plan
+from kraftlog.testing.sim.machine import Counters, NodeFactory
+from kraftlog.testing.sim.nemesis import Nemesis
+from kraftlog.testing.sim.plan import draw_plan
 from kraftlog.testing.sim.trace import Trace
+from kraftlog.testing.sim.wire import MIN_IN_SYNC_REPLICAS
 from kraftlog.testing.sim.workload import (
     Client,
     GroupReader,
@@ -34,9 +38,10 @@ from kraftlog.testing.sim.workload import (
     Worker,
     read_back,
 )
-from kraftlog.testing.sim.world import Counters, NodeFactory, World
+from kraftlog.testing.sim.world import World
 
 TOPIC = "orders"
+PROGRESS_TIMEOUT_S = 30.0  # virtual
 HEAL_TIMEOUT_S = 300.0  # virtual; the producers' delivery time-out is 120 s
 VIRTUAL_SECONDS_MAX = 3_600.0  # a run that is not over by then hangs
 
@@ -45,6 +50,8 @@ VIRTUAL_SECONDS_MAX = 3_600.0  # a run that is not over by then hangs
 class SimulationConfig:
     """What a run consists of."""
 
+    nodes: int = 3
+    """One: as it is alone. More: each is a broker and a voter, and has a replica of everything."""
     duration_ms: float = 120_000.0
     """Virtual time under faults."""
     partitions: int = 3
@@ -86,7 +93,8 @@ class SimulationResult:
             f"seed {self.seed}: {verdict} | {self.acked} acked, {self.failed} failed, {self.read} read, "
             f"{self.compacted} compacted | "
             f"{self.faults} faults, {self.counters.power_losses} power losses ({self.counters.torn_operations} within an "
-            f"operation), {self.counters.kills} kills, {self.counters.stops} stops | {self.events} events, "
+            f"operation), {self.counters.kills} kills, {self.counters.stops} stops, "
+            f"{self.counters.disk_losses} disks lost | {self.events} events, "
             f"{self.virtual_seconds:.0f} virtual s in {self.cpu_seconds:.2f} s of CPU | trace {self.digest[:16]}"
         )
 
@@ -115,7 +123,7 @@ def simulate(
         failed=run.world.history.failed_count,
         read=run.world.history.read_count,
         compacted=run.world.history.compacted_count,
-        faults=run.faults,
+        faults=run.nemesis.faults,
         counters=run.world.counters,
         lines=trace.lines,
     )
@@ -163,7 +171,6 @@ class _Run:
     def __init__(self, seed: int, config: SimulationConfig, trace: Trace) -> None:
         self.config = config
         self.seeds = SeedSource(seed)
-        self.faults = 0
         self.virtual_seconds = 0.0
         shape = self.seeds.stream("shape")
         retention = _Retention.draw(self.seeds.stream("retention"))
@@ -173,6 +180,7 @@ class _Run:
             trace,
             node_config={
                 **_node_config(shape),
+                **_replication(config.nodes),
                 **_open_files(self.seeds.stream("open files")),
                 **_metadata_snapshots(self.seeds.stream("metadata snapshots")),
                 **retention.node_config,
@@ -181,6 +189,7 @@ class _Run:
             },
             node_factory=config.node_factory,
             link_config=config.link,
+            nodes=config.nodes,
             is_user_topic=lambda topic: topic == TOPIC,
             checks_node=config.checks_node,
             is_compacted=compaction.is_on,
@@ -199,6 +208,7 @@ class _Run:
         self._reader_count = 0
         self._observer = Observer(self.world, "observer", TOPIC, config.partitions)
         self._metadata_client = MetadataClient(self.world, "metadata-client")
+        self.nemesis = Nemesis(self.world, set_storm=self._set_storm, replace_reader=self._replace_reader)
         self._tasks: dict[Worker, SimTask[None]] = {}
 
     def execute(self) -> InvariantViolation | None:
@@ -219,7 +229,7 @@ class _Run:
         return world.history.violation
 
     async def _main(self) -> None:
-        self.world.start_node()
+        self.world.start()
         await self._create_topic()
         for producer in self._producers:
             self._start(producer)
@@ -227,7 +237,8 @@ class _Run:
         self._start(self._metadata_client)
         for _ in range(self.config.group_readers):
             self._add_reader()
-        await self._inflict(draw_plan(self.seeds.stream("plan"), duration_ms=self.config.duration_ms))
+        plan = draw_plan(self.seeds.stream("plan"), duration_ms=self.config.duration_ms, nodes=len(self.world.machines))
+        await self.nemesis.inflict(plan, self._hosts)
         await self._heal()
         await self._finish_producers()
         await self._wait_for_readers()
@@ -247,6 +258,10 @@ class _Run:
         client = Client(self.world, "admin")
 
         async def create() -> None:
+            while True:
+                if all(machine.is_up for machine in self.world.machines):  # each has a replica
+                    break
+                await asyncio.sleep(0.1)
             async with AsyncAdmin(
                 bootstrap_servers=self.world.address,
                 connector=client.network,
@@ -256,70 +271,40 @@ class _Run:
                 topic = NewTopic(
                     name=TOPIC,
                     num_partitions=self.config.partitions,
-                    replication_factor=1,
+                    replication_factor=len(self.world.machines),
                     configs=self._topic_configs,
                 )
                 await admin.create_topics([topic])
 
         await asyncio.wait([self.world.spawn_client(client.process, create(), name="create topic")])
 
-    # --- faults
-
-    async def _inflict(self, plan: Plan) -> None:
-        loop = self.world.loop
-        started = loop.time()
-        for begin_ms, end_ms in plan.storms:
-            loop.call_at(started + begin_ms / 1000, self._set_storm, True)
-            loop.call_at(started + end_ms / 1000, self._set_storm, False)
-        for planned in plan.faults:
-            await asyncio.sleep(max(0.0, started + planned.at_ms / 1000 - loop.time()))
-            self.faults += 1
-            self.world.note(f"fault {planned.fault} {planned.duration_ms:.0f} {planned.amount} {planned.client}")
-            await self._fault(planned)
-        await asyncio.sleep(max(0.0, started + self.config.duration_ms / 1000 - loop.time()))
+    def _hosts(self) -> list[str]:
+        clients: list[Worker] = [*self._producers, self._observer, self._metadata_client, *self._readers]
+        return [client.host for client in clients]
 
     def _set_storm(self, is_storm: bool) -> None:
-        self.world.note("storm" if is_storm else "calm")
         for producer in self._producers:
             producer.is_storm = is_storm
 
-    async def _fault(self, planned: PlannedFault) -> None:
-        world, node = self.world, "node-1"
-        match planned.fault:
-            case Fault.POWER_LOSS:
-                world.lose_power(planned.duration_ms, again_after=planned.amount)
-            case Fault.POWER_LOSS_IN_WRITE:
-                world.lose_power_in_operation(planned.amount, planned.duration_ms)
-            case Fault.KILL:
-                world.kill_node(planned.duration_ms)
-            case Fault.STOP:
-                await world.stop_node(planned.duration_ms)
-            case Fault.BREAK:
-                world.network.break_connections(self._host(planned.client), node)
-            case Fault.PARTITION | Fault.PARTITION_ONE_WAY:
-                both_ways = planned.fault is Fault.PARTITION
-                world.network.partition(node, self._host(planned.client), both_ways=both_ways)
-                world.loop.call_later(planned.duration_ms / 1000, world.network.heal)
-            case Fault.SLOW_DISK:
-                world.slow_disk(planned.amount)
-                world.loop.call_later(planned.duration_ms / 1000, world.slow_disk, 1.0)
-            case Fault.CLOCK_JUMP:
-                world.clock.be_off_by(planned.amount)
-            case Fault.CONSUMER_LEAVES:
-                self._readers.pop(planned.client % len(self._readers)).is_leaving = True
-                self._add_reader()
-
-    def _host(self, index: int) -> str:
-        clients: list[Worker] = [*self._producers, self._observer, self._metadata_client, *self._readers]
-        return clients[index % len(clients)].host
+    def _replace_reader(self, index: int) -> None:
+        self._readers.pop(index % len(self._readers)).is_leaving = True
+        self._add_reader()
 
     # --- progress
 
     async def _heal(self) -> None:
-        self.world.note("heal everything")
-        self.world.network.heal()
-        self.world.fs.stop_after(None)
-        self.world.start_node()
+        world = self.world
+        world.note("heal everything")
+        world.network.heal()
+        for machine in world.machines:
+            machine.fs.stop_after(None)
+        world.start()
+        deadline = world.loop.time() + PROGRESS_TIMEOUT_S
+        while out_of_sync := world.out_of_sync():
+            if world.loop.time() > deadline:
+                world.history.violate("I-11", f"{PROGRESS_TIMEOUT_S:.0f} s after healing: {out_of_sync}")
+                return
+            await asyncio.sleep(0.2)
 
     async def _finish_producers(self) -> None:
         for producer in self._producers:
@@ -354,7 +339,8 @@ class _Run:
     async def _check_what_is_stored(self) -> None:
         """One more power loss, and all that was acknowledged must still be there."""
         world = self.world
-        world.lose_power(10)
+        for machine in world.machines:
+            machine.lose_power(10)
         logs = await read_back(world, TOPIC, self.config.partitions)
         for where, records in logs.items():
             world.history.check_log(where, records)
@@ -368,7 +354,7 @@ class _Run:
         if running:
             names = sorted(task.get_name() for task in running)
             self.world.history.violate("LIVENESS", f"clients did not close: {', '.join(names)}")
-        await self.world.stop_node(down_ms=1e9)
+        await asyncio.gather(*(machine.stop(down_ms=1e9) for machine in self.world.machines))
 
 
 class _LogHandler(logging.Handler):
@@ -404,6 +390,17 @@ def _node_config(shape: random.Random) -> dict[str, str]:
         "group.initial.rebalance.delay.ms": str(shape.choice((0, 100))),
         "group.min.session.timeout.ms": "1000",
         "controlled.shutdown.max.wait.ms": "1000",
+    }
+
+
+def _replication(nodes: int) -> dict[str, str]:
+    """Every node has a replica of everything, and two of three must have what is acknowledged."""
+    if nodes == 1:
+        return {}
+    return {
+        "default.replication.factor": str(nodes),
+        "offsets.topic.replication.factor": str(nodes),
+        "min.insync.replicas": str(MIN_IN_SYNC_REPLICAS),
     }
 
 

@@ -7,8 +7,8 @@ ACK    the acknowledgment of a produce request or of an offset commit covers onl
 I-06   nothing is served at or above the high watermark, and nothing that a power loss could take back
 """
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
 
 from kraftlog.proto import group_pb2, hotpath
 from kraftlog.proto.records import iter_headers
@@ -19,17 +19,68 @@ PRODUCE = frozenset({"/kraftlog.v1.Broker/Produce", "/kraftlog.v1.Broker/Produce
 FETCH = frozenset({"/kraftlog.v1.Broker/Fetch", "/kraftlog.v1.Broker/FetchStream"})
 OFFSET_COMMIT = "/kraftlog.v1.Group/OffsetCommit"
 OFFSET_FETCH = "/kraftlog.v1.Group/OffsetFetch"
+MIN_IN_SYNC_REPLICAS = 2
+"""Of every topic, where there are so many nodes."""
+
+
+class Disk(Protocol):
+    """The part of `kraftlog.testing.sim.machine.Machine` that is looked at."""
+
+    @property
+    def durable(self) -> DurableLogs: ...
+
+    @property
+    def durable_offsets(self) -> DurableOffsets: ...
+
+    @property
+    def is_whole(self) -> bool: ...
+
+
+class Disks:
+    """Of all nodes. What is acknowledged is on all of them that are in sync: on `MIN_IN_SYNC_REPLICAS` at least, but for
+    those that have gone since."""
+
+    def __init__(self, disks: Sequence[Disk]) -> None:
+        self._disks = disks
+
+    def hold(self, topic: str, partition: int, end_offset: int) -> bool:
+        """Whether enough disks surely have what is below `end_offset`."""
+        if self._count(topic, partition, end_offset) >= self._wanted:
+            return True
+        for disk in self._disks:  # a log may have been cut and written again where it was read before
+            disk.durable.forget_partition(topic, partition)
+        return self._count(topic, partition, end_offset) >= self._wanted
+
+    def hold_offset(self, group: str, topic: str, partition: int, offset: int) -> bool:
+        """Whether enough disks surely have a committed offset that is not below `offset`."""
+        if self._count_offsets(group, topic, partition, offset) >= self._wanted:
+            return True
+        for disk in self._disks:
+            disk.durable_offsets.forget()
+        return self._count_offsets(group, topic, partition, offset) >= self._wanted
+
+    def describe(self, topic: str, partition: int) -> str:
+        """What each has."""
+        return ", ".join(str(disk.durable.end_offset(topic, partition)) for disk in self._disks)
+
+    @property
+    def _wanted(self) -> int:
+        lost = sum(not disk.is_whole for disk in self._disks)
+        return max(1, min(MIN_IN_SYNC_REPLICAS, len(self._disks)) - lost)
+
+    def _count(self, topic: str, partition: int, end_offset: int) -> int:
+        return sum(disk.durable.end_offset(topic, partition) >= end_offset for disk in self._disks)
+
+    def _count_offsets(self, group: str, topic: str, partition: int, offset: int) -> int:
+        return sum(disk.durable_offsets.committed(group, topic, partition) >= offset for disk in self._disks)
 
 
 class WireChecks:
     """A `kraftlog.testing.network.Tap`."""
 
-    def __init__(
-        self, history: History, durable: DurableLogs, offsets: DurableOffsets, is_user_topic: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, history: History, disks: Sequence[Disk], is_user_topic: Callable[[str], bool]) -> None:
         self._history = history
-        self._durable = durable
-        self._offsets = offsets
+        self._disks = Disks(disks)
         self._is_user_topic = is_user_topic
         self._batches: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
         self._commits: dict[int, group_pb2.OffsetCommitRequest] = {}
@@ -51,12 +102,11 @@ class WireChecks:
         for result in response.partitions:
             if result.error_code or result.base_offset < 0:
                 continue
-            end = self._durable.end_offset(result.topic, result.partition)
-            if result.base_offset >= end:
+            if not self._disks.hold(result.topic, result.partition, result.base_offset + 1):
                 self._history.violate(
                     "ACK",
                     f"{result.topic}-{result.partition}@{result.base_offset} is acknowledged, but only what is below "
-                    f"{end} is durable",
+                    f"{self._disks.describe(result.topic, result.partition)} is durable",
                 )
 
     def _on_fetch_chunk(self, chunk: hotpath.FetchChunk) -> None:
@@ -75,10 +125,11 @@ class WireChecks:
                     continue  # a batch that compaction has thinned is another one; its records are seen by the readers
                 if self._batches.setdefault((where, header.base_offset), identity) != identity:
                     self._history.violate("I-02", f"{where}@{header.base_offset}: another batch than before")
-            durable = self._durable.end_offset(part.topic, part.partition)
-            if part.high_watermark > durable:
+            if not self._disks.hold(part.topic, part.partition, part.high_watermark):
                 self._history.violate(
-                    "I-06", f"{where}: high watermark {part.high_watermark}, but only {durable} is durable"
+                    "I-06",
+                    f"{where}: high watermark {part.high_watermark}, but only what is below "
+                    f"{self._disks.describe(part.topic, part.partition)} is durable",
                 )
 
     def _on_offset_commit(self, is_request: bool, message: bytes, call_id: int) -> None:
@@ -96,10 +147,9 @@ class WireChecks:
             if where in failed:
                 continue
             self._history.on_committed(request.group_id, where, committed.offset)
-            durable = self._offsets.committed(request.group_id, *where)
-            if durable < committed.offset:
+            if not self._disks.hold_offset(request.group_id, *where, committed.offset):
                 self._history.violate(
-                    "ACK", f"{where}: commit of {committed.offset} is acknowledged, but only {durable} is durable"
+                    "ACK", f"{where}: commit of {committed.offset} is acknowledged, but it is not durable"
                 )
 
     def _on_offset_fetch(self, is_request: bool, message: bytes, call_id: int) -> None:

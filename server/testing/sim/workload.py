@@ -181,7 +181,9 @@ class MetadataClient(Worker):
         self._count += 1
         name = f"topic-{self._count}"
         try:
-            await admin.create_topics([NewTopic(name=name, num_partitions=1, replication_factor=1)])
+            await admin.create_topics(
+                [NewTopic(name=name, num_partitions=1, replication_factor=len(self.world.machines))]
+            )
         except TopicAlreadyExistsError:  # a retry after a lost answer
             history.on_topic_created(name)
         except KraftlogError as error:

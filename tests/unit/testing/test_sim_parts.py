@@ -90,19 +90,33 @@ def test_equal_traces_have_equal_hashes() -> None:
     assert traces[0].digest != before
 
 
-def test_plans_follow_from_the_seed_and_hold_crashes() -> None:
-    """Every kind of fault is drawn by some seed; each plan has enough crashes and is in order."""
-    kinds = set()
+SEVERAL = {
+    Fault.POWER_LOSS_OF_ALL,
+    Fault.LEADER_POWER_LOSS,
+    Fault.CUT_OFF,
+    Fault.CUT_OFF_ONE_WAY,
+    Fault.CUT_LINK,
+    Fault.DISK_LOSS,
+}
+"""What befalls a cluster of several nodes alone."""
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, set(Fault) - SEVERAL), (3, set(Fault))])
+def test_plans_follow_from_the_seed_and_hold_crashes(nodes: int, expected: set[Fault]) -> None:
+    """Every kind of fault is drawn by some seed, for every node; each plan has enough crashes and is in order."""
+    kinds, befallen = set(), set()
     for seed in range(50):
-        plan = draw_plan(SeedSource(seed).stream("plan"), duration_ms=100_000)
-        assert plan == draw_plan(SeedSource(seed).stream("plan"), duration_ms=100_000)
+        plan = draw_plan(SeedSource(seed).stream("plan"), duration_ms=100_000, nodes=nodes)
+        assert plan == draw_plan(SeedSource(seed).stream("plan"), duration_ms=100_000, nodes=nodes)
         times = [planned.at_ms for planned in plan.faults]
         assert times == sorted(times)
         assert all(0 <= begin < end <= 100_000 for begin, end in plan.storms)
         crashes = {Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL}
         assert sum(planned.fault in crashes for planned in plan.faults) >= CRASHES_MIN
         kinds |= {planned.fault for planned in plan.faults}
-    assert kinds == set(Fault)
+        befallen |= {planned.node for planned in plan.faults}
+    assert kinds == expected
+    assert befallen == set(range(nodes))
 
 
 def test_ambient_time_and_randomness_are_refused_to_kraftlog_only() -> None:

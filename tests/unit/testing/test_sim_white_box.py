@@ -8,9 +8,9 @@ from kraftlog.proto.names import CONSUMER_OFFSETS_TOPIC
 from kraftlog.proto.records import BatchBuilder
 from kraftlog.server.coordinator.records import OffsetCommitKey, OffsetCommitValue, offset_commit_record
 from kraftlog.testing.filesystem import SimFileSystem
-from kraftlog.testing.sim.durable import DurableOffsets
+from kraftlog.testing.sim.durable import CachedLogs, DurableOffsets
 from kraftlog.testing.sim.history import History
-from kraftlog.testing.sim.node_checks import NodeChecks
+from kraftlog.testing.sim.node_checks import ClusterChecks, NodeChecks
 
 WHERE = ("orders", 0)
 
@@ -27,6 +27,7 @@ class _Partition:
     log: _Log = field(default_factory=_Log)
     high_watermark: int = 8
     is_leader: bool = True
+    leader_epoch: int = 0
     flushes_before_ack: bool = True
 
 
@@ -65,6 +66,50 @@ def test_a_broken_rule_is_found(rule: str, log: _Log, high_watermark: int) -> No
     checks.check({WHERE: partition})
     assert history.violation is not None
     assert history.violation.rule == rule
+
+
+def test_a_follower_may_cut_what_is_not_committed() -> None:
+    """Its leader has not got it; but the high watermark stays."""
+    history, partition = History(), _Partition(is_leader=False)
+    checks = NodeChecks(history)
+    checks.check({WHERE: partition})
+    partition.log.log_end_offset = 8
+    checks.check({WHERE: partition})
+    assert history.violation is None
+    partition.log, partition.high_watermark = _Log(0, 7, 7), 7
+    checks.check({WHERE: partition})
+    assert history.violation is not None
+    assert history.violation.rule == "W-2"
+
+
+def test_a_leader_epoch_has_one_leader() -> None:
+    """I-08, and W-4 is for the newest leader alone: an older one may lack what was acknowledged since."""
+    history = History()
+    history.partition(WHERE).acked_end = 11
+    cluster = ClusterChecks(history, has_replicas=True)
+    NodeChecks(history, cluster, node_id=1).check({WHERE: _Partition(_Log(0, 11, 8), leader_epoch=2)})
+    NodeChecks(history, cluster, node_id=2).check({WHERE: _Partition(leader_epoch=1)})
+    assert history.violation is None
+    NodeChecks(history, cluster, node_id=2).check({WHERE: _Partition(_Log(0, 11, 8), leader_epoch=2)})
+    assert history.violation is not None
+    assert history.violation.rule == "I-08"
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_committed_batches_are_equal_on_all_nodes(is_committed: bool) -> None:
+    """I-12, from the high watermark down."""
+    history = History(is_replicated=True)
+    cluster = ClusterChecks(history, has_replicas=True)
+    for node_id in (1, 2):
+        fs = SimFileSystem()
+        fs.mkdir("/data/orders-0")
+        second = _commit(1, node_id)
+        fs.put("/data/orders-0/00000000000000000000.log", _commit(0, 7) + second)
+        checks = NodeChecks(history, cluster, node_id=node_id, logs=CachedLogs(fs, "/data"))
+        high_watermark = 2 if is_committed else 1
+        checks.check({WHERE: _Partition(_Log(0, 2, 2), high_watermark, is_leader=node_id == 1)})
+    assert (history.violation is not None) == is_committed
+    assert history.violation is None or history.violation.rule == "I-12"
 
 
 def _commit(base_offset: int, offset: int) -> bytes:

@@ -1,0 +1,146 @@
+"""Carries out the faults of a plan on a world, and mends what needs a hand: a node whose disk was lost gets its vote again."""
+
+import asyncio
+from collections.abc import Callable
+
+from kraftlog.proto.errors import KraftlogError
+from kraftlog.proto.uuids import uuid_to_text
+from kraftlog.sdk.admin import AsyncAdmin
+from kraftlog.testing.sim.machine import Machine
+from kraftlog.testing.sim.plan import Fault, Plan, PlannedFault
+from kraftlog.testing.sim.workload import Client
+from kraftlog.testing.sim.world import World
+
+REPAIR_PAUSE_S = 0.5  # virtual, between two looks of the operator
+
+
+class Nemesis:
+    """Used from the world's loop."""
+
+    def __init__(
+        self, world: World, *, set_storm: Callable[[bool], None], replace_reader: Callable[[int], None]
+    ) -> None:
+        self.world = world
+        self.faults = 0
+        """How many it has carried out."""
+        self._set_load = set_storm
+        self._replace_reader = replace_reader
+
+    async def inflict(self, plan: Plan, hosts: Callable[[], list[str]]) -> None:
+        """Return at the end of the plan. `hosts`: of the clients at the moment."""
+        loop = self.world.loop
+        started = loop.time()
+        for begin_ms, end_ms in plan.storms:
+            loop.call_at(started + begin_ms / 1000, self._set_storm, True)
+            loop.call_at(started + end_ms / 1000, self._set_storm, False)
+        for planned in plan.faults:
+            await asyncio.sleep(max(0.0, started + planned.at_ms / 1000 - loop.time()))
+            self.faults += 1
+            self.world.note(
+                f"fault {planned.fault} {planned.duration_ms:.0f} {planned.amount} {planned.client} {planned.node}"
+            )
+            client_hosts = hosts()
+            await self._fault(planned, client_hosts[planned.client % len(client_hosts)])
+        await asyncio.sleep(max(0.0, started + plan.duration_ms / 1000 - loop.time()))
+
+    def _set_storm(self, is_storm: bool) -> None:
+        self.world.note("storm" if is_storm else "calm")
+        self._set_load(is_storm)
+
+    async def _fault(self, planned: PlannedFault, client: str) -> None:
+        world = self.world
+        machine = world.machines[planned.node]
+        match planned.fault:
+            case Fault.POWER_LOSS:
+                machine.lose_power(planned.duration_ms, again_after=planned.amount)
+            case Fault.LEADER_POWER_LOSS:
+                self._leader(planned).lose_power(planned.duration_ms, again_after=planned.amount)
+            case Fault.POWER_LOSS_OF_ALL:
+                for place, each in enumerate(world.machines, 1):
+                    each.lose_power(planned.duration_ms * place / len(world.machines))
+            case Fault.POWER_LOSS_IN_WRITE:
+                machine.lose_power_in_operation(planned.amount, planned.duration_ms)
+            case Fault.DISK_LOSS:
+                self._lose_disk(machine, planned.duration_ms)
+            case Fault.KILL:
+                machine.kill(planned.duration_ms)
+            case Fault.STOP:
+                await machine.stop(planned.duration_ms)
+            case Fault.BREAK:
+                world.network.break_connections(client, machine.host)
+            case Fault.SLOW_DISK:
+                machine.slow_disk(planned.amount)
+                world.loop.call_later(planned.duration_ms / 1000, machine.slow_disk, 1.0)
+            case Fault.CLOCK_JUMP:
+                machine.clock.be_off_by(planned.amount)
+            case Fault.CONSUMER_LEAVES:
+                self._replace_reader(planned.client)
+            case _:
+                self._cut(planned, machine.host, client)
+                world.loop.call_later(planned.duration_ms / 1000, world.network.heal)
+
+    def _cut(self, planned: PlannedFault, host: str, client: str) -> None:
+        partition = self.world.network.partition
+        others = [machine.host for machine in self.world.machines if machine.host != host]
+        match planned.fault:
+            case Fault.PARTITION:
+                partition(host, client)
+            case Fault.PARTITION_ONE_WAY:
+                partition(host, client, both_ways=False)
+            case Fault.CUT_OFF:
+                for other in others:
+                    partition(host, other)
+            case Fault.CUT_OFF_ONE_WAY:
+                for other in others:
+                    source, target = (other, host) if planned.amount else (host, other)
+                    partition(source, target, both_ways=False)
+            case _:
+                partition(host, others[planned.client % len(others)], both_ways=not planned.amount)
+
+    def _leader(self, planned: PlannedFault) -> Machine:
+        leaders = self.world.leaders()
+        return leaders[planned.client % len(leaders)] if leaders else self.world.machines[planned.node]
+
+    # --- a lost disk
+
+    def _lose_disk(self, machine: Machine, down_ms: float) -> None:
+        """Unless a node has not recovered from the last time: with two disks of three, acknowledged records are gone."""
+        if not all(each.is_whole for each in self.world.machines):
+            return
+        lost = machine.directory_id
+        machine.lose_disk(down_ms)
+        operator = Client(self.world, f"operator-{self.world.counters.disk_losses}")
+        work = self._repair(operator, machine, lost)
+        self.world.spawn_client(operator.process, work, name=operator.host)
+
+    async def _repair(self, operator: Client, machine: Machine, lost: bytes) -> None:
+        async with AsyncAdmin(
+            bootstrap_servers=self.world.address,
+            client_id=operator.host,
+            request_timeout_ms=3_000,
+            default_api_timeout_ms=10_000,
+            connector=operator.network,
+            clock=operator.clock,
+            random=operator.random,
+        ) as admin:
+            while True:
+                if await self._has_vote(admin, machine, lost) and not self.world.out_of_sync():
+                    break
+                await asyncio.sleep(REPAIR_PAUSE_S)
+        self.world.note(f"{machine.host} is whole")
+        machine.is_whole = True
+
+    async def _has_vote(self, admin: AsyncAdmin, machine: Machine, lost: bytes) -> bool:
+        """Take one step towards it: the old disk's vote goes first, as it cannot be given any more."""
+        try:
+            quorum = await admin.describe_metadata_quorum()
+            voters = {voter.directory_id for voter in quorum.voters if voter.node_id == machine.number}
+            if uuid_to_text(lost) in voters:
+                await admin.remove_voter(machine.number, uuid_to_text(lost))
+            elif not voters:
+                await admin.add_voter(machine.number, uuid_to_text(machine.directory_id))
+            else:
+                return True
+        except KraftlogError as error:
+            self.world.note(f"{machine.host} has no vote yet: {type(error).__name__}")
+        return False
