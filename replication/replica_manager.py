@@ -321,8 +321,10 @@ class ReplicaManager:
         key = (topic.name, number)
         log = self._log_dir.logs.get(key)
         if log is not None and self._log_dir.topic_id(*key) != topic.topic_id and key not in self._returning.lost:
-            logger.warning("%s-%d: the log on disk belongs to a topic that was deleted meanwhile: removing it", *key)
-            if self._returning.is_known:
+            logger.warning(
+                "%s-%d: the log on disk is of a topic that was deleted, or was never finished: removing it", *key
+            )
+            if self._returning.is_known or log.log_end_offset == log.log_start_offset:
                 self._log_dir.delete_log(*key)
             else:
                 self._log_dir.set_aside_log(*key, STRAY_DIRECTORY_SUFFIX)

@@ -1,7 +1,7 @@
 """What a broker that returns finds in its log directory: what it has lost of its replicas, and which logs are nobody's.
 
-*Lost* is a replica whose log is damaged, or had synced records and is not there any more, or does not say of which topic
-it is. The broker registers it as lost, which takes it out of ISR and ELR (KIP-966), and touches nothing before the
+*Lost* is a replica whose log is damaged, or had synced records and is not there any more, or has records and does not say
+of which topic. The broker registers it as lost, which takes it out of ISR and ELR (KIP-966), and touches nothing before the
 metadata say so: until then the replica counts as one that has every acknowledged record. After that
 
     another broker leads    the log is set aside with its bytes, and everything is fetched from the leader
@@ -107,7 +107,8 @@ class ReturningBroker:
         if log is None:
             is_lost = key in self._log_dir.missing_logs and not self.is_registered(image)
         else:
-            is_lost = log.damage is not None or self._log_dir.topic_id(*key) == NO_TOPIC_ID
+            has_records = log.log_end_offset > log.log_start_offset  # else a crash may have interrupted its making
+            is_lost = log.damage is not None or (has_records and self._log_dir.topic_id(*key) == NO_TOPIC_ID)
         if is_lost:
             self._lost.add(key)
         return is_lost

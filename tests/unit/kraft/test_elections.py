@@ -219,6 +219,26 @@ def test_lost_disk_costs_the_place_whatever_the_flush_policy() -> None:
     assert shape(harness) == (NO_LEADER, (), (2, 3), (1,))
 
 
+def test_a_replica_that_its_broker_calls_lost_leaves_isr_and_elr_at_once() -> None:
+    """A damaged log, whatever the flush policy and however clean the stop; the broker's other replicas keep their places."""
+    harness, epochs = with_topic(partitions=2, min_insync_replicas="3")
+    fence(harness, 1)
+    assert [shape(harness, number) for number in (0, 1)] == [(2, (2, 3), (1,), ())] * 2
+    registration = BrokerRegistration(
+        node_id=1,
+        incarnation_id=b"new" + bytes(13),
+        host="localhost",
+        port=9092,
+        log_dirs=(bytes([1, 0]) * 8,),
+        previous_broker_epoch=epochs[1],
+        lost_replicas=frozenset({(harness.image.topics["orders"].topic_id, 1)}),
+    )
+    harness.now_ms += SESSION_MS
+    harness.run(lambda: harness.controller.register_broker(registration, now_ms=harness.now_ms))
+    assert shape(harness, 0) == (2, (2, 3), (1,), ())
+    assert shape(harness, 1) == (2, (2, 3), (), (1,))
+
+
 def test_only_replica_leads_again_and_everybody_hears_of_it() -> None:
     """Nobody else has more; what was acknowledged may be missing all the same."""
     harness, _ = with_topic(replicas=1, flush_policy="interval")
@@ -407,6 +427,22 @@ def test_elections_above_the_batch_limit_go_on_in_the_next_batches(monkeypatch: 
     assert harness.image.brokers[1].is_fenced
     assert led == [2, 0, 0], "with the fencing itself three, then one batch a poll"
     assert {partition(harness, number).leader_id for number in range(8)} == {2}
+
+
+def test_a_broker_is_unfenced_only_when_it_has_left_every_isr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered again with more replicas than one batch moves: what it would still lead, it would lead in an epoch of its
+    former process, with records that it may have lost since."""
+    monkeypatch.setattr(elections, "MAX_ELECTIONS_PER_BATCH", 3)
+    harness, _ = with_topic(replicas=1, partitions=8)
+    before = [partition(harness, number).leader_epoch for number in range(8)]
+    epoch = restart(harness, 1, -1)
+    for _ in range(6):
+        harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
+        harness.commit()
+        harness.heartbeat(1, epoch)
+    assert not harness.image.brokers[1].is_fenced
+    assert [partition(harness, number).leader_id for number in range(8)] == [1] * 8
+    assert all(partition(harness, number).leader_epoch > before[number] for number in range(8))
 
 
 def test_return_of_a_broker_above_the_batch_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 what becomes of logs that are nobody's any more. Whole nodes, on virtual time."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -9,6 +10,7 @@ from kraftlog.proto import admin_pb2, hotpath
 from kraftlog.proto.errors import ErrorCode, code_of, error_for
 from kraftlog.proto.records import BatchBuilder, decode_records
 from kraftlog.proto.seams import Channel
+from kraftlog.replication.partition import PartitionLog
 from tests.unit.server.nodes import LOG_DIR, Nodes, voters_of, with_nodes
 
 BROKER = "/kraftlog.v1.Broker/"
@@ -66,7 +68,7 @@ class Client:
             [chunk] = hotpath.decode_fetch_chunk(answer).partitions
             if chunk.error_code:
                 raise error_for(chunk.error_code, chunk.error_message)
-            found = list(decode_records(bytes(chunk.records)))  # type: ignore[arg-type]  # decoded: one buffer
+            found = list(decode_records(bytes(cast(bytes, chunk.records))))  # decoded: one buffer
             if not found:
                 return values
             values += [record.value for record in found]
@@ -100,6 +102,15 @@ def folders(nodes: Nodes, number: int, topic: str) -> list[str]:
 def damage(nodes: Nodes, number: int, topic: str) -> None:
     """Flip a bit in the middle of the log, of whatever is there by now."""
     nodes.machines[number].fs.flip(f"{LOG_DIR}/{topic}-0/00000000000000000000.log", 3 * BATCH_BYTES)
+
+
+def stored(log: PartitionLog) -> bytes:
+    """All bytes of a log, whatever its segments are."""
+    found, offset = b"", log.log_start_offset
+    while offset < log.log_end_offset:
+        result = log.read(offset, 1 << 20, end_offset=log.log_end_offset)
+        found, offset = found + bytes(result.records), result.next_offset
+    return found
 
 
 async def caught_up(nodes: Nodes, number: int, topic: str) -> None:
@@ -163,6 +174,39 @@ def test_a_damaged_replica_is_fetched_again_and_nothing_is_lost(is_leader: bool)
         assert log.log_end_offset == len(values)
         described = await nodes.partition(victim, "data")
         assert await read(nodes, described.leader_id, "data") == values
+
+    with_nodes(work)
+
+
+def test_a_deposed_leader_cuts_a_tail_that_filled_its_segment() -> None:
+    """I03 (KAFKA-6492): what it wrote alone lies in segments of its own. After the cut its log goes on as any: segments with
+    different bases, indexes that grow, and the same records as the leader's."""
+
+    async def work(nodes: Nodes) -> None:
+        await three_nodes(nodes)
+        leader = (await create(nodes, "data", factor=3, segment_bytes="4096")).leader_id
+        values = await fill(nodes, leader, "data", 5)
+        nodes.cut_off(leader)
+        client = Client(nodes, leader)
+        for number in range(12):
+            assert (await client.produce("data", b"alone %d" % number + bytes(BATCH_BYTES), acks=1)).error_code == 0
+        await client.channel.close()
+        left = other_than(leader)
+        await nodes.until(left, "data", lambda now: now.leader_id not in (-1, leader))
+        led_by = (await nodes.partition(left, "data")).leader_id
+        values += await fill(nodes, led_by, "data", 2)
+        nodes.network.heal()
+        await caught_up(nodes, left, "data")
+        values += await fill(nodes, led_by, "data", 12)
+        logs = []
+        for machine in nodes.machines.values():
+            assert machine.node is not None
+            logs.append(machine.node.partitions["data", 0].log)
+        assert [log.log_end_offset for log in logs] == [len(values)] * 3
+        assert len({stored(log) for log in logs}) == 1
+        segments = [name for name in nodes.machines[leader].fs.listdir(f"{LOG_DIR}/data-0") if name.endswith(".log")]
+        assert len(segments) == len(set(segments)) > 3
+        assert await read(nodes, led_by, "data") == values
 
     with_nodes(work)
 
