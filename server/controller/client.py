@@ -113,7 +113,7 @@ class ControllerClient:
         async def there(channel: Channel, timeout_ms: float) -> Response:
             nonlocal offset
             envelope = controller_pb2.ForwardRequest(
-                method=operation.name, request=request.SerializeToString(), internal=is_internal
+                method=operation.name, request=request.SerializeToString(deterministic=True), internal=is_internal
             )
             data = await channel.unary(FORWARD, envelope.SerializeToString(), timeout_ms=timeout_ms)
             answer = controller_pb2.ForwardResponse.FromString(data)
