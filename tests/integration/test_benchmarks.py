@@ -1,6 +1,8 @@
 """The benchmarks run, and check what they moved; their figures are for quiet machines."""
 
 import importlib
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,13 +34,13 @@ def test_the_benchmark_of_the_cleaner(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_benchmark_of_the_quorum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = quorum_figures(["core", "commit", "partitions"], tmp_path, monkeypatch)
-    assert [what.split(",")[0] for what in figures] == [
+def test_the_benchmark_of_the_quorum(tmp_path: Path) -> None:
+    figures = quorum_figures(["core", "commit", "partitions"], tmp_path)
+    assert [what.split(",")[0].partition(" of ")[0] for what in figures] == [
         *["core"] * 6,
-        *["commit of one record"] * 2,
+        *["commit"] * 2,
         "6 partitions created in metadata",
-        "6 partitions loaded from a snapshot of 1 kB",
+        "6 partitions loaded from a snapshot",  # of half a kB, a little more or less
     ]
     assert not list(tmp_path.iterdir())
 
@@ -64,19 +66,29 @@ def test_the_benchmark_of_replication(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.deep
-def test_the_benchmark_of_failover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (what,) = quorum_figures(["failover"], tmp_path, monkeypatch)
+def test_the_benchmark_of_failover(tmp_path: Path) -> None:
+    (what,) = quorum_figures(["failover"], tmp_path)
     assert "2 times" in what
 
 
-def quorum_figures(parts: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was measured, with very little of everything."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    bench = importlib.import_module("bench_quorum")
-    sizes = bench.Sizes(
-        single_commands=3, batched_commands=2_000, core_rounds=1, commits=4, topics=2, partitions=3, failovers=2
-    )
-    figures = list(bench.run(parts, sizes, directory))
-    assert {figure.row.count("|") for figure in figures} == {bench.HEAD[0].count("|")}
-    assert all(figure.measured for figure in figures)
-    return [figure.what for figure in figures]
+MEASURE = """
+import json, sys
+from pathlib import Path
+import bench_quorum as bench
+sizes = bench.Sizes(
+    single_commands=3, batched_commands=2_000, core_rounds=1, commits=4, topics=2, partitions=3, failovers=2
+)
+figures = list(bench.run(sys.argv[2:], sizes, Path(sys.argv[1])))
+assert {figure.row.count("|") for figure in figures} == {bench.HEAD[0].count("|")}
+assert all(figure.measured for figure in figures)
+print(json.dumps([figure.what for figure in figures]))
+"""
+
+
+def quorum_figures(parts: list[str], directory: Path) -> list[str]:
+    """What was measured, with very little of everything; in a process of its own, where pysyncobj gets another clock."""
+    command = [sys.executable, "-c", MEASURE, str(directory), *parts]
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    return list(json.loads(done.stdout.splitlines()[-1]))
