@@ -150,11 +150,6 @@ class FollowerFeed:
             self._ready[follow_id] = None
         return frames
 
-    @property
-    def is_waiting_for_credit(self) -> bool:
-        """Whether all that is ready needs credit that there is not."""
-        return self.credit_bytes <= 0 and not self._answers
-
     # --- following
 
     def _begin(self, body: ReplicaFollow, now_ms: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from kraftlog.logstore import DiskFullError
 from kraftlog.proto.errors import InvalidRequestError, KraftlogError
 from kraftlog.proto.replica_frames import REPLICATE, ReplicaHello, ReplicaHelloAnswer, ReplicaRecords
 from kraftlog.proto.seams import BlockingExecutor, Clock, Connector, Random, Stream
@@ -216,14 +217,18 @@ class _Fetcher:
 
     async def _cut(self, truncation: Truncation) -> None:
         partition = truncation.partition
+        is_cut = True
         try:
             if not partition.is_leader and partition.leader_epoch == truncation.leader_epoch:
                 await self._owner.executor.run(truncation.run)
+        except DiskFullError as error:
+            logger.warning("%s cannot be cut yet: %s", partition, error)
+            is_cut = False
         except KraftlogError as error:
             self._owner.on_storage_failure(error)
         finally:
             del self._cutting[partition.key]
-            self.following.truncated(truncation)
+            self.following.truncated(truncation, is_cut=is_cut, now_ms=self._owner.clock.monotonic_ms())
             self.wake()
 
     def _note(self, problem: str) -> None:

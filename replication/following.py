@@ -103,10 +103,6 @@ class LeaderFollowing:
         """Whether there is nothing to follow."""
         return not self._partitions
 
-    @property
-    def partitions(self) -> list[Partition]:
-        return list(self._partitions.values())
-
     # --- what is wanted
 
     def follow(self, partition: Partition) -> None:
@@ -144,11 +140,16 @@ class LeaderFollowing:
         self._changed[key] = None
         return True
 
-    def truncated(self, truncation: Truncation) -> None:
-        """The log is cut, or could not be cut for now."""
-        self._truncating.discard(truncation.partition.key)
-        if truncation.partition.key in self._partitions:
-            self._to_follow[truncation.partition.key] = None
+    def truncated(self, truncation: Truncation, *, is_cut: bool, now_ms: float) -> None:
+        """The log is cut, or could not be cut for now: then the leader is asked again after a pause."""
+        key = truncation.partition.key
+        self._truncating.discard(key)
+        if key not in self._partitions:
+            return
+        if is_cut:
+            self._to_follow[key] = None
+        else:
+            self._retry(key, now_ms)
 
     # --- what comes
 

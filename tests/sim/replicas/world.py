@@ -239,7 +239,7 @@ class Node:
     def _truncate(self, following: LeaderFollowing, truncation: Any) -> None:
         if not self.partition.is_leader and self.partition.leader_epoch == truncation.leader_epoch:
             truncation.run()
-        following.truncated(truncation)
+        following.truncated(truncation, is_cut=True, now_ms=self.world.now_ms)
 
     # --- records
 
