@@ -13,10 +13,11 @@ from kraftlog.logstore.config import TOPIC_CONFIGS, FlushPolicy, LogConfig, vali
 from kraftlog.logstore.errors import DiskFullError, LogDirLockedError
 from kraftlog.logstore.filesystem import FileSystem, RealFileSystem
 from kraftlog.logstore.log import AppendInfo, Log
-from kraftlog.logstore.log_dir import LogDir, format_log_dir
+from kraftlog.logstore.log_dir import NO_TOPIC_ID, LogDir, format_log_dir
 from kraftlog.logstore.reading import ReadResult
 
 __all__ = [
+    "NO_TOPIC_ID",
     "TOPIC_CONFIGS",
     "AppendInfo",
     "DiskFullError",

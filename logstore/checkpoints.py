@@ -33,15 +33,16 @@ Offset checkpoints, one entry for each log of the directory, sorted:
     node.id=1
     version=1
 
-All are written by `atomic_write`. A file that does not parse completely is worth nothing: the readers say so in the
-log and answer None, and the caller falls back to what it can rebuild.
+All are written by `atomic_write`, but for the metadata of a new partition (`LogDir.create_log`). A file that does not
+parse completely is worth nothing: the readers say so in the log and answer None, and the caller falls back to what it can
+rebuild.
 """
 
 import itertools
 import logging
 from collections.abc import Iterable, Mapping
 
-from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file, write_synced
+from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file, write_synced, write_unsynced
 from kraftlog.proto.uuids import uuid_from_text, uuid_to_text
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ logger = logging.getLogger(__name__)
 TopicPartitionKey = tuple[str, int]
 
 _VERSION = 0
+_PARTITION_METADATA_BYTES = 44  # whatever the topic id
 _MAX_OFFSET = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
 _MAX_CHECKPOINT_BYTES = 256 << 20  # some millions of partitions; larger is garbage
@@ -126,9 +128,19 @@ def read_partition_metadata(fs: FileSystem, path: str) -> bytes | None:
         return None
 
 
-def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes) -> None:
-    """Durable after `fsync_dir`."""
-    write_synced(fs, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}\n".encode())
+def is_partition_metadata_torn(fs: FileSystem, path: str) -> bool:
+    """Whether the file is as a power loss leaves one that was not synced: too short, or with zeros for what was not
+    written. Any other damage is no crash's doing."""
+    size = fs.size(path)
+    if size is None or size > _PARTITION_METADATA_BYTES:
+        return False
+    return size < _PARTITION_METADATA_BYTES or 0 in read_file(fs, path)
+
+
+def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes, *, is_synced: bool = True) -> None:
+    """Durable after `fsync_dir`; unless `is_synced`, only after the file itself was synced, too."""
+    write = write_synced if is_synced else write_unsynced
+    write(fs, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}\n".encode())
 
 
 def _read_rows(fs: FileSystem, path: str, columns: int) -> list[list[str]] | None:

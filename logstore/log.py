@@ -4,8 +4,10 @@ One writer, the node's event loop, calls everything except `flush` and `read`, w
 same time. Offsets: `log_start_offset` <= `flushed_end_offset` <= `log_end_offset`, ends exclusive.
 
 The order of effects that recovery relies on (`recovery`):
+- a log may be made without a sync (`LogDir.create_log`); its names and topic id are synced (`settle`) before anything of
+  it counts as durable: a flush, a recorded start, a second segment;
 - an append is visible (`log_end_offset`) when its bytes are in the file; it is durable when `flush` has returned;
-- a roll creates the next segment before it seals the last one; neither is synced;
+- a roll creates the next segment before it seals the last one; neither is synced, but the log is settled by then;
 - `flush` syncs sealed segments (log, indexes, snapshot), then the directory, then has the flushed end recorded, and only
   then syncs the growing segment and reports its data as flushed;
 - a truncation has the recorded flushed end lowered before it touches a file, and is durable when it returns;
@@ -58,6 +60,10 @@ class AppendInfo(NamedTuple):
 class RecoveryPoints(Protocol):
     """Keeps the flushed ends of logs on disk, the recovery points, and where they start. Safe from any thread."""
 
+    def settle(self, log: "Log") -> None:
+        """Make the names of a new log and its topic id durable. Raises `OSError`."""
+        ...
+
     def advance(self) -> None:
         """Record the flushed ends as they are. Raises `OSError`."""
         ...
@@ -86,13 +92,15 @@ class Log(SegmentedLog):
         recovery_point: int = 0,
         log_start_offset: int = 0,
         is_clean: bool = False,
+        is_settled: bool = True,
         recovery_points: RecoveryPoints | None = None,
         observer: LogObserver = SILENT,
         open_segments: OpenSegments | None = None,
     ) -> None:
         """Load the log of an existing directory (an empty one gives an empty log) and recover it unless `is_clean`.
 
-        What recovery had to touch is synced when this returns. A damaged log loads too: see `damage`.
+        What recovery had to touch is synced when this returns. A damaged log loads too: see `damage`. Unless `is_settled`,
+        nothing in or of the directory is synced yet: see `settle`.
         """
         self.topic = topic
         self.partition = partition
@@ -101,6 +109,7 @@ class Log(SegmentedLog):
         self.failure = None
         self._fs = fs
         self._recovery_points = recovery_points
+        self._is_settled = is_settled
         self.observer = observer
         self._open_segments = open_segments or OpenSegments()
         self._flush_lock = threading.Lock()
@@ -117,6 +126,7 @@ class Log(SegmentedLog):
                 log_start_offset=log_start_offset,
                 is_clean=is_clean,
                 open_segments=self._open_segments,
+                is_settled=is_settled,
             )
         self.damage = loaded.damage
         self._segments = tuple(loaded.segments)
@@ -303,6 +313,12 @@ class Log(SegmentedLog):
             self.roll(now_ms)
         return self._active
 
+    def _start_segment(self, base_offset: int) -> None:
+        """In a log that is settled: else a power loss could keep the name of the second segment and take that of the
+        first, and the log would seem to begin with the second."""
+        self.settle()
+        super()._start_segment(base_offset)
+
     # The end of the log moves.
 
     def _jump_to(self, offset: int) -> None:
@@ -346,6 +362,7 @@ class Log(SegmentedLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything, durably; the log is empty and starts and ends at `offset`."""
         self._check_writable()
+        self.settle()
         with self._flush_lock, self._truncating():
             start_offset, self.log_start_offset = self.log_start_offset, min(self.log_start_offset, offset)
             try:
@@ -443,7 +460,7 @@ class Log(SegmentedLog):
                 raise self.failure or StorageError(f"{self.name} is closed")
             target = self.log_end_offset  # read first: whatever is appended from here on waits for the next flush
             flushed = self.flushed_end_offset
-            if target > flushed or self._unsynced:
+            if target > flushed or self._unsynced or not self._is_settled:
                 began = self.observer.seconds()
                 try:
                     self._sync_up_to(target)
@@ -452,6 +469,30 @@ class Log(SegmentedLog):
                 seconds = self.observer.seconds() - began
                 self.observer.on_flush(self.topic, self.partition, seconds, self.flushed_end_offset - flushed)
             return self.flushed_end_offset
+
+    def settle(self) -> None:
+        """If the log was made without a sync, make it durable, without its records. Any thread.
+
+        Before that a power loss may leave it out, or leave a part of it, with or without its topic id; nothing of it was
+        acknowledged, and whoever made it makes it anew. Raises `StorageError`.
+        """
+        if self._is_settled:
+            return
+        with self._flush_lock:
+            if self._is_closed:
+                return  # it is about to go
+            if self.failure is not None:
+                raise self.failure
+            try:
+                self._settle()
+            except OSError as e:
+                raise self._failed("sync", self.directory, e) from e
+
+    def _settle(self) -> None:
+        if not self._is_settled:
+            if self._recovery_points is not None:
+                self._recovery_points.settle(self)
+            self._is_settled = True
 
     def record_flushed_end(self) -> None:
         """Record how far the log is flushed: what is missing below is damage from then on, and no torn tail. Any thread.
@@ -469,6 +510,7 @@ class Log(SegmentedLog):
 
     def _sync_up_to(self, target: int) -> None:
         active = self._active  # read before the sealed ones: if it is sealed meanwhile, it is synced once more later
+        self._settle()
         self._save_epochs()
         sealed = list(self._unsynced)
         for segment, end_offset in sealed:
@@ -502,7 +544,8 @@ class Log(SegmentedLog):
         is_sound = clean and self.failure is None and self.damage is None
         try:
             if is_sound:
-                self.flush()
+                if self._is_settled or self.log_end_offset:  # else there is nothing of it to keep
+                    self.flush()
                 with self._flush_lock, storage_errors("close", self.directory):
                     self._save_epochs()
                     self._finish_swaps()

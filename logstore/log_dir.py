@@ -1,7 +1,7 @@
 """`LogDir`: a directory with the logs of one node; its identity, lock, checkpoints and the clean-shutdown marker.
 
-Used from the node's event loop, but for `advance` and `retreat` (the `RecoveryPoints` of the logs), which the logs call
-from whatever thread flushes them.
+Used from the node's event loop, but for `settle`, `advance` and `retreat` (the `RecoveryPoints` of the logs), which the
+logs call from whatever thread flushes them, and `create_log`, which may make different logs in different threads.
 
 The lock is an flock on `.lock`, a file of no bytes. The marker, `.kafka_cleanshutdown`, says by being there that the
 last stop was clean, and as Kafka's in which broker epoch that was (KIP-966): `{"version":0,"brokerEpoch":17}`, -1 for
@@ -15,8 +15,13 @@ Logs are loaded and closed in as many threads as the caller allows. A damaged lo
 concern the others. One that cannot be read or written (an error of the disk, not of the data) fails the directory, as
 in Kafka, where it goes offline: a disk that fails one log may lose any other's writes. The others are still gone
 through first, so that the node's log names all that are concerned.
+
+A log is made without a sync (`create_log`). What a power loss may leave of one of which nothing was flushed, namely a torn
+topic id, is removed at the next start, but kept aside if it has records; nobody was told that they are safe, and whoever
+knows from the metadata that there must be a log makes it anew.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -27,6 +32,7 @@ from types import MappingProxyType
 from kraftlog.logstore import layout
 from kraftlog.logstore.checkpoints import (
     TopicPartitionKey,
+    is_partition_metadata_torn,
     read_partition_metadata,
     read_properties,
     write_offset_checkpoint,
@@ -42,6 +48,7 @@ from kraftlog.logstore.filesystem import (
     atomic_write,
     read_file,
     remove_flat_directory,
+    sync_file,
     unlink_if_exists,
 )
 from kraftlog.logstore.log import Log
@@ -55,7 +62,7 @@ from kraftlog.proto.errors import (
     StorageError,
     TopicAlreadyExistsError,
 )
-from kraftlog.proto.names import validate_topic_name
+from kraftlog.proto.names import CLUSTER_METADATA_TOPIC, validate_topic_name
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +139,12 @@ class LogDir:
         self._topic_ids: dict[TopicPartitionKey, bytes] = {}
         self.missing_logs: frozenset[TopicPartitionKey] = frozenset()
         """Logs that had synced records when the directory was last in use, and were not there when it was opened."""
+        self._unsynced_names: set[Log] = set()
+        """New logs whose names in the directory are not synced."""
+        self._names_lock = threading.Lock()
+        """Held while those names are synced: one sync serves all logs that wait for it."""
+        self._names_failure: OSError | None = None
+        """A failed sync of names is never repeated: it might succeed without those that were lost."""
         self._checkpoint_lock = threading.Lock()
         """Guards the checkpoint files that are written from other threads too, and what is known to be in them."""
         self._recovery_points: dict[TopicPartitionKey, int] = {}
@@ -208,11 +221,12 @@ class LogDir:
         config: LogConfig | None = None,
         *,
         now_ms: int,
-        sync_names: bool = True,
+        settles: bool = True,
     ) -> Log:
         """Make an empty log, durably. Raises `InvalidTopicError`, `TopicAlreadyExistsError`, `StorageError`.
 
-        `sync_names`: false for one of many, after which comes `sync_names`; before that a crash may leave it out.
+        `settles`: false for a log that becomes durable with its first flush (`Log.settle`). Before that a power loss may
+        leave it out, or without its topic id: whoever knows that it must be there makes it anew.
         """
         validate_topic_name(topic)
         key = (topic, partition)
@@ -222,22 +236,39 @@ class LogDir:
         with storage_errors("create log", directory):
             self._forget(key)
             self._fs.mkdir(directory)
-            is_new = not self._fs.listdir(directory)
             if topic_id != NO_TOPIC_ID:
-                write_partition_metadata(self._fs, os.path.join(directory, layout.PARTITION_METADATA_FILE), topic_id)
-            log = self._open_log(key, directory, config or self._config_for(topic), now_ms, is_clean=True)
-            if not is_new:  # else the first segment was made and synced with its directory
-                self._fs.fsync_dir(directory)
-            if sync_names:
-                self._fs.fsync_dir(self.path)
+                metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
+                write_partition_metadata(self._fs, metadata, topic_id, is_synced=False)
+            log = self._open_log(
+                key, directory, config or self._config_for(topic), now_ms, is_clean=True, is_settled=False
+            )
+            self._unsynced_names.add(log)
+            if settles:
+                log.settle()
         self._logs[key] = log
         self._topic_ids[key] = topic_id
         return log
 
-    def sync_names(self) -> None:
-        """Make the logs durable that were made without. Any thread. Raises `StorageError`."""
-        with storage_errors("create logs in", self.path):
+    def settle(self, log: Log) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a log without a topic id
+            sync_file(self._fs, os.path.join(log.directory, layout.PARTITION_METADATA_FILE))
+        self._fs.fsync_dir(log.directory)
+        with self._names_lock:
+            if log in self._unsynced_names:  # else another log's sync has served it
+                self._sync_names()
+
+    def _sync_names(self) -> None:
+        """Caller holds the names lock."""
+        if self._names_failure is not None:
+            raise self._names_failure
+        names = set(self._unsynced_names)  # read first: what is made from here on waits for the next sync
+        try:
             self._fs.fsync_dir(self.path)
+        except OSError as e:
+            if not is_disk_full(e):
+                self._names_failure = e
+            raise
+        self._unsynced_names -= names
 
     def delete_log(self, topic: str, partition: int) -> None:
         """Close and remove a log. The directory is renamed first: after a crash it is gone or complete, never half."""
@@ -246,6 +277,7 @@ class LogDir:
         if log is None:
             return
         log.abandon()
+        self._unsynced_names.discard(log)
         topic_id = self._topic_ids.pop(key, NO_TOPIC_ID)
         with storage_errors("delete log", log.directory):
             doomed = os.path.join(self.path, layout.deleted_directory_name(topic, partition, topic_id))
@@ -262,6 +294,7 @@ class LogDir:
         key = (topic, partition)
         log = self._logs.pop(key)
         log.abandon()
+        self._unsynced_names.discard(log)
         topic_id = self._topic_ids.pop(key, NO_TOPIC_ID)
         with storage_errors("set aside", log.directory):
             name = layout.retired_directory_name(topic, partition, topic_id, ending)
@@ -317,6 +350,8 @@ class LogDir:
 
         Any thread; the log's writer then calls `advance_log_start_offset` or `detach`. Raises `StorageError`.
         """
+        for log in starts:
+            log.settle()  # one that is made anew starts anew
         with storage_errors("write checkpoints in", self.path), self._checkpoint_lock:
             for log, start_offset in starts.items():
                 key = (log.topic, log.partition)
@@ -401,8 +436,26 @@ class LogDir:
             raise failures[min(failures)]
         self._logs = dict(sorted(self._logs.items()))  # whatever order the threads were in
         self._is_loading = False
+        for key, directory in found:
+            self._remove_unfinished(key, directory)
         if any(self._recovery_points.get(key, 0) != log.recovery_point for key, log in self._logs.items()):
             self._record_recovered_ends()
+
+    def _remove_unfinished(self, key: TopicPartitionKey, directory: str) -> None:
+        """See the module. Not the metadata log, which is durable before the directory counts as formatted."""
+        metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
+        if (
+            self._topic_ids[key] != NO_TOPIC_ID
+            or self._has_recorded(key)
+            or key[0] == CLUSTER_METADATA_TOPIC
+            or not is_partition_metadata_torn(self._fs, metadata)
+        ):
+            return
+        logger.info("%s was new, and a power loss has taken its topic id", directory)
+        if self._logs[key].log_end_offset:
+            self.set_aside_log(*key, layout.STRAY_DIRECTORY_SUFFIX)
+        else:
+            self.delete_log(*key)
 
     def _marked_epoch(self) -> int:
         """Of the marker; -1 if there is none, or one that does not say it."""
@@ -433,7 +486,14 @@ class LogDir:
 
     def _load_log(self, key: TopicPartitionKey, directory: str, now_ms: int) -> tuple[Log, bytes]:
         """The log and its topic's id. In any thread, for different logs at the same time."""
-        log = self._open_log(key, directory, self._config_for(key[0]), now_ms, is_clean=self.was_clean)
+        log = self._open_log(
+            key,
+            directory,
+            self._config_for(key[0]),
+            now_ms,
+            is_clean=self.was_clean,
+            is_settled=self._has_recorded(key),  # else an earlier process may have ended before it settled the log
+        )
         if log.damage is not None:
             logger.error("%s is damaged and takes no writes: %s", log.name, log.damage)
         metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
@@ -453,7 +513,14 @@ class LogDir:
         return found
 
     def _open_log(
-        self, key: TopicPartitionKey, directory: str, config: LogConfig, now_ms: int, *, is_clean: bool
+        self,
+        key: TopicPartitionKey,
+        directory: str,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        is_clean: bool,
+        is_settled: bool,
     ) -> Log:
         return Log(
             self._fs,
@@ -465,6 +532,7 @@ class LogDir:
             recovery_point=self._synced_end(key),
             log_start_offset=self._log_start_offsets.get(key, 0),
             is_clean=is_clean,
+            is_settled=is_settled,
             recovery_points=self,
             observer=self._observer,
             open_segments=self.open_segments,
@@ -477,6 +545,10 @@ class LogDir:
         compaction made above them are no loss.
         """
         return max(self._recovery_points.get(key, 0), self._cleaner_offsets.get(key, 0))
+
+    def _has_recorded(self, key: TopicPartitionKey) -> bool:
+        """Whether anything is known to be on disk of the log; only of one that is settled."""
+        return self._synced_end(key) > 0 or self._log_start_offsets.get(key, 0) > 0
 
     def _forget(self, key: TopicPartitionKey) -> None:
         """See to it that no checkpoint speaks of an earlier log of that name."""

@@ -89,8 +89,12 @@ def load_log(
     log_start_offset: int,
     is_clean: bool,
     open_segments: OpenSegments,
+    is_settled: bool = True,
 ) -> LoadedLog:
-    """Load the log in an existing directory. Raises `OSError`; damage is in the result."""
+    """Load the log in an existing directory. Raises `OSError`; damage is in the result.
+
+    `is_settled`: false if a first segment need not be durable (`Log.settle`).
+    """
     # Where records below the recovery point have all been deleted since, none of them can be missing.
     required_end = recovery_point if recovery_point > log_start_offset else 0
     complete_swaps(fs, directory)
@@ -99,7 +103,10 @@ def load_log(
     snapshots = SnapshotStore(fs, directory)
     if not segments:
         segment = Segment.create(fs, directory, log_start_offset, index_interval, open_segments)
-        return _start_empty(fs, directory, snapshots, segment, required_end)
+        snapshots.remove_above(-1)
+        if is_settled:
+            fs.fsync_dir(directory)
+        return _start_empty(directory, snapshots, segment, required_end)
     loaded = LoadedLog(segments, segments[0].base_offset, snapshots)
     _load_epochs(loaded, fs, directory)
     if not (is_clean and _load_clean(loaded, required_end)):
@@ -108,12 +115,8 @@ def load_log(
     return loaded
 
 
-def _start_empty(
-    fs: FileSystem, directory: str, snapshots: SnapshotStore, segment: Segment, required_end: int
-) -> LoadedLog:
+def _start_empty(directory: str, snapshots: SnapshotStore, segment: Segment, required_end: int) -> LoadedLog:
     start_offset = segment.base_offset
-    snapshots.remove_above(-1)
-    fs.fsync_dir(directory)
     loaded = LoadedLog([segment], start_offset, snapshots)
     if required_end:
         loaded.damage = _damage(segment, 0, start_offset, directory, f"offsets up to {required_end} were synced")

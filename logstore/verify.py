@@ -166,7 +166,9 @@ class _Verifier:
     def _check_metadata(self) -> None:
         metadata = os.path.join(self._directory, layout.PARTITION_METADATA_FILE)
         if self._fs.size(metadata) is not None and read_partition_metadata(self._fs, metadata) is None:
-            self._problem(metadata, "holds no topic id")
+            is_new = self._recorded.log_dir is not None and not self._recorded.recovery_point
+            findings = self.report.notes if is_new else self.report.problems  # nothing of a new log need be on the disk
+            findings.append(Finding(metadata, "holds no topic id"))
         path = os.path.join(self._directory, layout.LEADER_EPOCH_FILE)
         entries = read_epoch_checkpoint(self._fs, path)
         if entries is None:

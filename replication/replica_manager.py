@@ -16,7 +16,7 @@ from itertools import chain
 from typing import cast
 
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
-from kraftlog.logstore import AppendInfo, DiskFullError, Log, LogConfig, LogDir
+from kraftlog.logstore import NO_TOPIC_ID, AppendInfo, DiskFullError, Log, LogConfig, LogDir
 from kraftlog.logstore.layout import DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 from kraftlog.proto.errors import (
     KraftlogError,
@@ -301,7 +301,11 @@ class ReplicaManager:
             self.timers.add(self.clock.monotonic_ms() + DISK_FULL_RETRY_MS, lambda _now: self._retry_postponed())
 
     def _make_logs(self, wanted: Sequence[tuple[TopicImage, int, LogConfig]]) -> list[Log | None]:
-        """Runs in the executor, for different logs at the same time; durable on return. None: the disk has no room."""
+        """Runs in the executor, for different logs at the same time. None: the disk has no room.
+
+        Not durable on return: a log is with its first flush. One that a power loss leaves out, or leaves without its topic
+        id, held nothing that was flushed; it is made anew when the metadata are applied again at the next start.
+        """
         made: list[Log | None] = []
         for topic, number, config in wanted:
             try:
@@ -309,29 +313,26 @@ class ReplicaManager:
             except DiskFullError as error:
                 logger.warning("%s-%d has to wait: %s", topic.name, number, error)
                 made.append(None)
-        try:
-            self._log_dir.sync_names()
-        except DiskFullError as error:
-            logger.warning("%d new logs have to wait: %s", len(made), error)
-            return [None] * len(made)
         return made
 
     def _make_log(self, topic: TopicImage, number: int, config: LogConfig) -> Log:
-        """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced. Not durable yet."""
+        """Runs in the executor. A log of the same name that belonged to a deleted topic is replaced."""
         key = (topic.name, number)
         log = self._log_dir.logs.get(key)
         if log is not None and self._log_dir.topic_id(*key) != topic.topic_id and key not in self._returning.lost:
             logger.warning(
                 "%s-%d: the log on disk is of a topic that was deleted, or was never finished: removing it", *key
             )
-            if self._returning.is_known or log.log_end_offset == log.log_start_offset:
+            if (
+                self._returning.is_known or self._log_dir.topic_id(*key) == NO_TOPIC_ID
+            ):  # and it is empty, or it would be lost
                 self._log_dir.delete_log(*key)
             else:
                 self._log_dir.set_aside_log(*key, STRAY_DIRECTORY_SUFFIX)
             log = None
         if log is None:
             now_ms = self.clock.wall_ms()
-            return self._log_dir.create_log(*key, topic.topic_id, config, now_ms=now_ms, sync_names=False)
+            return self._log_dir.create_log(*key, topic.topic_id, config, now_ms=now_ms, settles=False)
         log.config = config
         return log
 

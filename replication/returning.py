@@ -1,8 +1,9 @@
 """What a broker that returns finds in its log directory: what it has lost of its replicas, and which logs are nobody's.
 
 *Lost* is a replica whose log is damaged, or had synced records and is not there any more, or has records and does not say
-of which topic. The broker registers it as lost, which takes it out of ISR and ELR (KIP-966), and touches nothing before the
-metadata say so: until then the replica counts as one that has every acknowledged record. After that
+of which topic. (Not so a new log of which nothing was flushed yet: a power loss may take all or part of it, and what it
+leaves is removed, see `LogDir`.) The broker registers it as lost, which takes it out of ISR and ELR (KIP-966), and touches
+nothing before the metadata say so: until then the replica counts as one that has every acknowledged record. After that
 
     another broker leads    the log is set aside with its bytes, and everything is fetched from the leader
     this broker leads       nobody else had more: a damaged log stays, readable up to the damage and closed to writes;
@@ -107,8 +108,8 @@ class ReturningBroker:
         if log is None:
             is_lost = key in self._log_dir.missing_logs and not self.is_registered(image)
         else:
-            has_records = log.log_end_offset > log.log_start_offset  # else a crash may have interrupted its making
-            is_lost = log.damage is not None or (has_records and self._log_dir.topic_id(*key) == NO_TOPIC_ID)
+            is_nameless = self._log_dir.topic_id(*key) == NO_TOPIC_ID
+            is_lost = log.damage is not None or (is_nameless and log.log_end_offset > 0)
         if is_lost:
             self._lost.add(key)
         return is_lost
@@ -147,6 +148,9 @@ class ReturningBroker:
 
     def _is_stray(self, key: TopicPartition, image: MetadataImage) -> bool:
         topic_id = self._log_dir.topic_id(*key)
+        if topic_id == NO_TOPIC_ID and self._log_dir.logs[key].log_end_offset == 0:
+            partition = image.partition(*key)  # what a crash left of a new log, and it is not wanted any more
+            return partition is None or self._node_id not in partition.replicas
         if topic_id == NO_TOPIC_ID:
             logger.warning("%s-%d is left alone: its folder does not say of which topic it is", *key)
             return False

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kraftlog.logstore import Log
+from kraftlog.logstore import Log, LogDir
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
 from kraftlog.logstore.replay import apply_to_producers
 from kraftlog.proto.records import iter_headers
@@ -15,6 +15,7 @@ def check_disk(disk: SimFileSystem, promise: Promise) -> None:
     """Open what a power loss left: nothing acknowledged is lost, nothing else than what was written is there, the log
     goes on, and a second start finds the same. `AssertionError` says what is wrong."""
     log_dir = open_disk(disk)
+    _make_anew(log_dir, promise)
     found = {key: content(log) for key, log in log_dir.logs.items()}
     recorded = log_dir.high_watermarks()
     for key, promised in promise.items():
@@ -25,6 +26,8 @@ def check_disk(disk: SimFileSystem, promise: Promise) -> None:
             _check_log(log_dir.logs[key], found[key], promised)
         else:
             assert promised.may_be_missing, f"{key} is missing"
+            log_dir.create_log(*key, promised.topic_id, now_ms=NOW_MS, settles=False)
+            found[key] = b""
     assert promise.keys() >= found.keys()
     for key, log in log_dir.logs.items():
         log.append_as_leader(batch("and on"), leader_epoch=20, now_ms=NOW_MS)
@@ -35,8 +38,18 @@ def check_disk(disk: SimFileSystem, promise: Promise) -> None:
     assert not log_dir.was_clean
     for key, log in log_dir.logs.items():
         assert log.damage is None, f"{key} at the second start: {log.damage}"
+        assert log_dir.topic_id(*key) == promise[key].topic_id, f"{key} belongs to another topic at the second start"
         assert content(log) == found.pop(key), f"{key} is another one at the second start"
     assert not found, "missing at the second start"
+
+
+def _make_anew(log_dir: LogDir, promise: Promise) -> None:
+    """Remove what is not the log that is promised, as a broker does that has read its metadata."""
+    for key, promised in promise.items():
+        if key in log_dir.logs and log_dir.topic_id(*key) != promised.topic_id:
+            assert promised.may_be_missing, f"{key} belongs to another topic"
+            assert log_dir.logs[key].damage is None, f"{key} is new and taken for damaged: {log_dir.logs[key].damage}"
+            log_dir.delete_log(*key)
 
 
 def _check_log(log: Log, found: bytes, promised: LogPromise) -> None:

@@ -44,6 +44,8 @@ class LogPromise:
     forgets_producers: bool = False
     """It was cut within its compacted part (no replica does that), and with it the last batches of producers."""
     may_be_missing: bool = True
+    """Or without its topic id: it is made anew. Such a log holds nothing that was acknowledged."""
+    topic_id: bytes = b""
 
 
 Promise = Mapping[TopicPartitionKey, LogPromise]
@@ -56,6 +58,8 @@ class Run:
     fs: RecordingFileSystem = field(default_factory=RecordingFileSystem)
     promises: list[tuple[int, Promise]] = field(default_factory=list)
     """(number of changes from which on it holds, promise)"""
+
+    created: int = 0
 
     def __post_init__(self) -> None:
         format_log_dir(PATH, self.fs, cluster_id=CLUSTER_ID, node_id=1, directory_id=DIRECTORY_ID)
@@ -71,10 +75,13 @@ class Run:
         self.current = {**self.current, key: replace(self.current.get(key, LogPromise()), **changed)}
         self.promises.append((len(self.fs.trace.changes), self.current))
 
-    def create(self, key: TopicPartitionKey = KEY) -> None:
-        self.promise(key, may_be_missing=True)
-        self.log_dir.create_log(*key, bytes(range(16)), now_ms=NOW_MS)
-        self.promise(key, may_be_missing=False)
+    def create(self, key: TopicPartitionKey = KEY, *, settles: bool = True) -> None:
+        """Each with another topic's id."""
+        self.created += 1
+        self.promise(key, may_be_missing=True, topic_id=self.created.to_bytes(16, "big"))
+        self.log_dir.create_log(*key, self.current[key].topic_id, now_ms=NOW_MS, settles=settles)
+        if settles:
+            self.promise(key, may_be_missing=False)
 
     def delete(self, key: TopicPartitionKey = KEY) -> None:
         self.promise(key, may_be_missing=True)
@@ -103,7 +110,11 @@ class Run:
         self.log(key).append_as_follower(sent)
 
     def flush(self, key: TopicPartitionKey = KEY) -> None:
-        self.promise(key, flushed_end=self.log(key).flush())
+        self.promise(key, flushed_end=self.log(key).flush(), may_be_missing=False)
+
+    def roll(self, key: TopicPartitionKey = KEY) -> None:
+        self.log(key).roll()
+        self.promise(key, may_be_missing=False)
 
     def truncate(self, offset: int, key: TopicPartitionKey = KEY) -> None:
         log, promise = self.log(key), self.current[key]
@@ -135,14 +146,21 @@ class Run:
         starts = self.current[key].starts | set(log.segment_base_offsets)  # files go in any order
         self.promise(key, flushed_end=0, starts=starts | {offset, 0})  # 0: no file is left, and no start was recorded
         log.truncate_fully_and_start_at(offset)
-        self.promise(key, written=b"", flushed_end=offset, starts=frozenset({offset}), ends=frozenset({offset}))
+        self.promise(
+            key,
+            written=b"",
+            flushed_end=offset,
+            starts=frozenset({offset}),
+            ends=frozenset({offset}),
+            may_be_missing=False,
+        )
 
     def delete_records(self, offset: int, key: TopicPartitionKey = KEY) -> None:
         """Reported when it is recorded."""
         log = self.log(key)
         self.promise(key, starts=self.current[key].starts | {offset})
         self.log_dir.record_log_starts({log: offset})
-        self.promise(key, starts=frozenset({offset}))
+        self.promise(key, starts=frozenset({offset}), may_be_missing=False)
         log.advance_log_start_offset(offset)
 
     def record_high_watermark(self, offset: int, key: TopicPartitionKey = KEY) -> None:
@@ -182,11 +200,17 @@ class Run:
         cleaning.close()
         self.promise(key, cleaned_to=frozenset({cleaning.end_offset}))
 
+    def kill(self) -> None:
+        """The process ends, and another one starts: nothing is lost yet, but what was not synced still may be."""
+        self.log_dir.close(clean=False)
+        self.log_dir = open_disk(self.fs)
+
     def restart(self) -> None:
         """A clean stop and a start."""
         self.log_dir.close()
         for key, log in self.log_dir.logs.items():
-            self.promise(key, flushed_end=log.log_end_offset)
+            kept = self.current[key].may_be_missing and not log.log_end_offset
+            self.promise(key, flushed_end=log.log_end_offset, may_be_missing=kept)
         self.log_dir = open_disk(self.fs)
 
 

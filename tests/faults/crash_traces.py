@@ -249,6 +249,42 @@ def create_and_delete(run: Run) -> None:
     run.delete(("t", 2))
 
 
+def made_without_sync(run: Run) -> None:
+    """Logs that are durable with their first flush or with the first other thing that is; some never are. Another process
+    does not know which."""
+    flushed, rolled, cut, copied, idle, left = (("t", number) for number in range(6))
+    run.create(left, settles=False)
+    run.append(batch("before"), key=left)
+    run.create(flushed, settles=False)
+    run.append(batch("first"), key=flushed)
+    run.flush(flushed)
+    run.kill()
+    run.promise(left, flushed_end=run.log(left).log_end_offset, may_be_missing=False)
+    for key in (rolled, cut, copied, idle):
+        run.create(key, settles=False)
+    run.log_dir.checkpoint()
+    for round_ in range(2):
+        run.append(batch(b"r" * 900), epoch=round_, key=rolled)
+        run.append(batch("a", "b", "c"), epoch=round_, key=cut)
+        run.roll(rolled)
+    run.delete_records(2, cut)
+    run.start_over(100, copied)
+    run.follow((100, batch("copied")), key=copied)
+    run.record_high_watermark(1, flushed)
+    run.delete(flushed)
+    run.create(flushed, settles=False)
+    run.append(batch(b"a new log of that name" * 50), key=flushed)
+    run.log_dir.checkpoint()
+    run.delete(flushed)
+    run.create(flushed, settles=False)
+    run.append(batch(b"and another" * 30), key=flushed)
+    run.kill()
+    run.append(batch("of another process"), key=idle)
+    for key in (flushed, idle):
+        run.flush(key)
+    run.log_dir.checkpoint()
+
+
 def stop_and_start(run: Run) -> None:
     run.create()
     for round_ in range(3):
@@ -345,6 +381,7 @@ TRACES: list[Callable[[Run], None]] = [
     truncate_transactions,
     delete_records,
     create_and_delete,
+    made_without_sync,
     stop_and_start,
     clean_stops,
     state_files,

@@ -33,6 +33,7 @@ from tests.faults.crash_traces import (
     headers_across_sectors,
     large_writes,
     leader_epochs,
+    made_without_sync,
     stop_and_start,
     transactions,
     truncate_and_append_again,
@@ -172,6 +173,9 @@ PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatc
     "epochs are saved only at the end": (leader_epochs, _save_no_epochs),
     "swaps are not completed": (compact, _without(recovery, "complete_swaps")),
     "compacted segments are not synced": (compact, _compact_without_sync),
+    "a flush leaves a new log unsettled": (made_without_sync, _without(Log, "_settle")),
+    "a new log rolls and starts elsewhere unsettled": (made_without_sync, _without(Log, "settle")),
+    "topic ids are not synced": (made_without_sync, _without(log_dir, "sync_file")),
     "state files are not synced": (
         create_and_delete,
         lambda patch: patch.setattr(checkpoints, "atomic_write", write_unsynced),

@@ -80,6 +80,9 @@ class NeverAdvancing:
     def advance(self) -> None:
         return
 
+    def settle(self, log: Log) -> None:
+        self._log_dir.settle(log)
+
     def retreat(self, log: Log) -> None:
         self._log_dir.retreat(log)
 

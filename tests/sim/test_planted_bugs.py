@@ -40,8 +40,8 @@ def _plant_at_recovery(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Log], o
     """Let every recovery of a log of the users' topic end with `spoil`."""
     original = LogDir._open_log
 
-    def open_log(self: LogDir, key: tuple[str, int], *arguments: Any, is_clean: bool) -> Log:
-        log = original(self, key, *arguments, is_clean=is_clean)
+    def open_log(self: LogDir, key: tuple[str, int], *arguments: Any, is_clean: bool, is_settled: bool) -> Log:
+        log = original(self, key, *arguments, is_clean=is_clean, is_settled=is_settled)
         if key[0] == TOPIC and not is_clean:
             spoil(log)
         return log

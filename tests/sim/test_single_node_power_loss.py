@@ -1,4 +1,4 @@
-"""One node, one producer that waits for every acknowledgment, and power losses in a loop."""
+"""One node, one producer that waits for every acknowledgment, and power losses: when its topic is new, and in a loop."""
 
 import asyncio
 
@@ -47,10 +47,14 @@ class PowerLosses:
         }
         async with AsyncAdmin(**common) as admin:
             await admin.create_topics([NewTopic(name=TOPIC, num_partitions=1, configs={"segment.bytes": "2000"})])
+        world.machine.lose_power(down_ms=20)  # nothing of the log was synced
         options = {**common, "request_timeout_ms": 500, "retry_backoff_ms": 10}
         async with AsyncConsumer(**common) as consumer, AsyncProducer(acks="all", linger_ms=1, **options) as producer:
             consumer.assign([PARTITION])
             consumer.seek_to_beginning(PARTITION)
+            await self._send(producer)
+            world.machine.lose_power(down_ms=20)  # after the first acknowledged record
+            await self._read(consumer)
             for _ in range(cycles):
                 await self._send_until_the_power_goes(producer)
                 await self._read(consumer)

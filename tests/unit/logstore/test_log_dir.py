@@ -1,6 +1,7 @@
 """A node's directory of logs: whose it is, who has it, what is recorded in it."""
 
 import contextlib
+import errno
 import random
 import subprocess
 import sys
@@ -8,10 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from kraftlog.logstore import LogConfig, LogDir, LogDirLockedError, RealFileSystem, format_log_dir
+from kraftlog.logstore import (
+    NO_TOPIC_ID,
+    DiskFullError,
+    LogConfig,
+    LogDir,
+    LogDirLockedError,
+    RealFileSystem,
+    format_log_dir,
+)
 from kraftlog.logstore.checkpoints import read_offset_checkpoint
 from kraftlog.logstore.filesystem import write_synced
-from kraftlog.logstore.layout import deleted_directory_name, parse_log_directory, parse_segment_file
+from kraftlog.logstore.layout import (
+    STRAY_DIRECTORY_SUFFIX,
+    deleted_directory_name,
+    parse_log_directory,
+    parse_segment_file,
+)
 from kraftlog.proto.errors import (
     CorruptRecordError,
     InconsistentClusterIdError,
@@ -20,6 +34,7 @@ from kraftlog.proto.errors import (
     StorageError,
     TopicAlreadyExistsError,
 )
+from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     CLUSTER_ID,
@@ -127,21 +142,152 @@ class TestLogs:
             assert set(log_dir.logs) == {("orders", 3)}
             assert log_dir.topic_id("orders", 3) == TOPIC_ID
 
-    def test_logs_that_are_made_together_are_there_when_their_names_are_synced(self) -> None:
-        """Before, power loss may leave out any of them, and those that are left open."""
+    def test_logs_that_are_made_without_a_sync_are_there_when_they_are_settled(self) -> None:
+        """Before, power loss may leave out any of them or its topic id, and those that are left open."""
         keys = {("orders", partition) for partition in range(5)}
         for seed in range(20):
-            for is_synced in (True, False):
+            for is_settled in (True, False):
                 fs = SimFileSystem()
                 log_dir = open_log_dir(fs)
-                for key in sorted(keys):
-                    log_dir.create_log(*key, TOPIC_ID, now_ms=NOW_MS, sync_names=False)
-                if is_synced:
-                    log_dir.sync_names()
+                logs = [log_dir.create_log(*key, TOPIC_ID, now_ms=NOW_MS, settles=False) for key in sorted(keys)]
+                if is_settled:
+                    for log in logs:
+                        log.settle()
                 fs.crash(random.Random(seed))
                 log_dir = open_log_dir(fs)
-                assert set(log_dir.logs) == keys if is_synced else set(log_dir.logs) <= keys
-                assert all(log_dir.topic_id(*key) == TOPIC_ID for key in log_dir.logs if is_synced)
+                assert set(log_dir.logs) == keys if is_settled else set(log_dir.logs) <= keys
+                ids = {log_dir.topic_id(*key) for key in log_dir.logs}
+                assert ids == {TOPIC_ID} if is_settled else ids <= {TOPIC_ID, NO_TOPIC_ID}
+                assert not any(log.damage or log.log_end_offset for log in log_dir.logs.values())
+
+    def test_making_a_log_without_a_sync_syncs_nothing(self) -> None:
+        fs = SimFileSystem(records_operations=True)
+        log_dir = open_log_dir(fs)
+        fs.operations.clear()
+        logs = [log_dir.create_log("orders", number, TOPIC_ID, now_ms=NOW_MS, settles=False) for number in range(3)]
+        assert not [it for it in fs.operations if "sync" in it.name]
+        for log in logs:
+            append(log, "first")
+            log.flush()
+        synced = [it.path for it in fs.operations if it.name == "fsync_dir"]
+        assert synced.count(DATA) == 1, "one sync serves the names of all logs"
+        assert {log.directory for log in logs} < set(synced)
+
+    @pytest.mark.parametrize("promise", ["flush", "roll", "start", "checkpoint of a start", "start over", "stop"])
+    def test_nothing_of_a_log_is_durable_before_the_log_is(self, promise: str) -> None:
+        for seed in range(20):
+            fs = SimFileSystem()
+            log_dir = open_log_dir(fs)
+            log = log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS, settles=False)
+            append(log, "a", "b", "c")
+            end_offset = 3
+            match promise:
+                case "flush":
+                    log.flush()
+                case "roll":
+                    log.roll()
+                    end_offset = 0
+                case "start":
+                    log_dir.record_log_starts({log: 2})
+                case "checkpoint of a start":
+                    log.advance_log_start_offset(3)
+                    log_dir.record_log_starts({log: 3})
+                    log_dir.checkpoint()
+                case "start over":
+                    log.truncate_fully_and_start_at(7)
+                    end_offset = 7
+                case _:
+                    log_dir.close()
+            fs.crash(random.Random(seed))
+            log_dir = open_log_dir(fs)
+            assert log_dir.topic_id("t", 0) == TOPIC_ID
+            log = log_dir.logs["t", 0]
+            assert log.damage is None
+            assert log.log_end_offset >= (2 if promise == "start" else end_offset)
+
+    def test_a_log_that_failed_to_settle_acknowledges_nothing(self) -> None:
+        """Nor does another whose name the same sync would have made durable: it might succeed without."""
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        logs = [log_dir.create_log("t", number, TOPIC_ID, now_ms=NOW_MS, settles=False) for number in range(2)]
+        for log in logs:
+            append(log, "a")
+        fs.fail("fsync_dir", skip=1)
+        for log in logs:
+            with pytest.raises(StorageError):
+                log.flush()
+            assert log.flushed_end_offset == 0
+            with pytest.raises(StorageError):
+                append(log, "b")
+
+    def test_what_a_killed_process_left_unsynced_is_durable_before_it_counts(self) -> None:
+        """Its files are there, in memory; another process has to sync them before a power loss can show that."""
+        for seed in range(20):
+            fs = SimFileSystem()
+            log_dir = open_log_dir(fs)
+            for number in range(2):
+                log_dir.create_log("t", number, TOPIC_ID, now_ms=NOW_MS, settles=False)
+            append(log_dir.logs["t", 0], "unflushed")
+            fs.kill()
+            log_dir = open_log_dir(fs)
+            append(log_dir.logs["t", 1], "flushed")
+            log_dir.logs["t", 1].flush()
+            fs.crash(random.Random(seed))
+            log_dir = open_log_dir(fs)
+            assert [log_dir.topic_id("t", number) for number in range(2)] == [TOPIC_ID] * 2, f"seed {seed}"
+            assert [log.log_end_offset for log in log_dir.logs.values()] == [1, 1], f"seed {seed}"
+
+    @pytest.mark.parametrize("has_records", [False, True])
+    @pytest.mark.parametrize("left", [b"", b"version: 0\ntopic", bytes(44)])
+    def test_a_torn_topic_id_is_what_a_power_loss_leaves_of_a_new_log(self, left: bytes, has_records: bool) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        log = log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS, settles=False)
+        if has_records:
+            append(log, "of which nobody was told")
+        fs.kill()
+        write_synced(fs, f"{DATA}/t-0/partition.metadata", left)
+        log_dir = open_log_dir(fs)
+        assert not log_dir.logs
+        aside = [name for name in fs.listdir(DATA) if name.startswith("t-0.")]
+        assert [name.endswith(STRAY_DIRECTORY_SUFFIX) for name in aside] == [True] * has_records
+        log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS)
+        log_dir.close()
+        assert open_log_dir(fs).logs["t", 0].log_end_offset == 0
+
+    @pytest.mark.parametrize("name", ["t", CLUSTER_METADATA_TOPIC])
+    def test_a_torn_topic_id_of_a_log_that_was_flushed_is_no_power_losss_doing(self, name: str) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        append(log_dir.create_log(name, 0, TOPIC_ID, now_ms=NOW_MS), "a")
+        log_dir.logs[name, 0].flush()
+        if name == "t":
+            log_dir.checkpoint()
+        fs.kill()
+        write_synced(fs, f"{DATA}/{name}-0/partition.metadata", b"")
+        log_dir = open_log_dir(fs)
+        assert (log_dir.topic_id(name, 0), log_dir.logs[name, 0].log_end_offset) == (NO_TOPIC_ID, 1)
+
+    def test_a_log_that_was_deleted_meanwhile_has_nothing_to_settle(self) -> None:
+        """Retention records starts in another thread; that a log is gone is no failure of the disk."""
+        log_dir = open_log_dir(SimFileSystem())
+        log = log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS, settles=False)
+        append(log, "a")
+        log_dir.delete_log("t", 0)
+        log_dir.record_log_starts({log: 1})
+        assert not log_dir.logs
+
+    def test_a_full_disk_is_no_failure_of_a_log_that_settles(self) -> None:
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        log = log_dir.create_log("t", 0, TOPIC_ID, now_ms=NOW_MS, settles=False)
+        append(log, "a")
+        fs.fail("fsync_dir", errno.ENOSPC, skip=1)
+        with pytest.raises(DiskFullError):
+            log.flush()
+        assert log.flush() == 1
+        fs.forget_unsynced()
+        assert values_of(open_log_dir(fs).logs["t", 0]) == [b"a"]
 
     def test_a_log_is_durable_also_in_a_directory_that_was_left_behind(self) -> None:
         """Its files are there, so that no first segment is made and synced with them."""

@@ -334,6 +334,24 @@ def test_a_torn_tail_is_the_next_starts_business() -> None:
     assert reopened(fs).log_end_offset == log_dir.logs["t", 0].log_end_offset
 
 
+def test_a_topic_id_that_a_crash_tore_is_a_loss_only_where_something_was_flushed() -> None:
+    """A new log is made without a sync; a node that starts makes it anew."""
+    for is_flushed in (False, True):
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        log = log_dir.create_log("t", 0, bytes(15) + b"\1", now_ms=NOW_MS, settles=False)
+        append(log, "a")
+        if is_flushed:
+            log.flush()
+        log_dir.checkpoint()
+        fs.kill()
+        overwrite(fs, "partition.metadata", 0, bytes(20))
+        report = verify_partition(fs, FOLDER)
+        message = f"{FOLDER}/partition.metadata: holds no topic id"
+        assert (message in map(str, report.problems)) == is_flushed
+        assert (message in map(str, report.notes)) != is_flushed
+
+
 def test_unsynced_segments_are_kept_by_a_repair() -> None:
     """Recovery would drop what follows a loss before it; a repair is asked to keep what is valid."""
     fs = SimFileSystem()

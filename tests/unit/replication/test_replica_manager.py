@@ -389,6 +389,27 @@ async def test_a_leader_epoch_of_an_earlier_process_is_not_led_again(fs: SimFile
     assert broker.leadership[-1] == (5, True)
 
 
+async def test_a_new_log_that_a_power_loss_takes_is_made_anew() -> None:
+    """Making it syncs nothing: all of it may be lost, or a part, such as its topic id."""
+    for seed in range(30):
+        fs = SimFileSystem(records_operations=True)
+        broker = Broker(fs)
+        fs.operations.clear()
+        await broker.create()
+        assert not [it for it in fs.operations if "sync" in it.name]
+        fs.crash(random.Random(seed))
+        broker = Broker(fs)
+        partition = await broker.create()
+        assert (partition.log.log_end_offset, broker.log_dir.logs[partition.key].damage) == (0, None), f"seed {seed}"
+        write = broker.write(partition)
+        await settle()
+        assert (write.is_done, write.error) == (True, None)
+        fs.crash(random.Random(seed))
+        assert (await Broker(fs).create()).log.log_end_offset == 1, (
+            f"seed {seed}: the first acknowledged record is lost"
+        )
+
+
 async def test_a_restart_keeps_what_was_flushed(fs: SimFileSystem) -> None:
     """The high watermark of a sole replica is what its log holds after recovery."""
     broker = Broker(fs)

@@ -276,7 +276,7 @@ def test_a_leader_that_is_back_at_once_does_not_have_its_followers_cut_their_log
 
 
 def test_a_topic_deleted_while_a_broker_is_down_is_gone_there_too() -> None:
-    """Also one that was made anew under the same name."""
+    """Also one that was made anew under the same name, and what a crash has left of a new log, without its topic id."""
 
     async def work(nodes: Nodes) -> None:
         await three_nodes(nodes)
@@ -290,7 +290,9 @@ def test_a_topic_deleted_while_a_broker_is_down_is_gone_there_too() -> None:
         await delete(nodes, 1, "anew")
         await create(nodes, "anew", factor=2)
         assert folders(nodes, 2, "gone") == ["gone-0"]
+        nodes.machines[2].fs.mkdir(f"{LOG_DIR}/begun-0")
         await nodes.start(2)
+        assert folders(nodes, 2, "begun") == []
         assert folders(nodes, 2, "gone") == []
         assert folders(nodes, 2, "anew") == []
         await caught_up(nodes, 2, "stays")
