@@ -102,45 +102,34 @@ def percentile(values: Sequence[float], share: float) -> float:
 # The core.
 
 
-@dataclass(frozen=True, slots=True)
-class CoreCase:
-    title: str
-    at_once: int
-    is_one_batch: bool = False
-
-
-CORE_CASES = (
-    CoreCase("one command at a time", 1),
-    CoreCase("1,000 commands at once, each an entry", 1_000),
-    CoreCase("1,000 commands in one batch, as of one operation", 1_000, is_one_batch=True),
-)
+CORE_COMMANDS_AT_ONCE = (1, 100, 1_000)
 CORE_RATIO = 5.0
 
 
 def core(scratch: Path, sizes: Sizes) -> Iterator[Figure]:
-    """pysyncobj has no batches: in their place it gets as many commands at once. Of its two modes the better one counts."""
+    """Of pysyncobj's two modes the better one counts. One command at a time is nearly all message handling, which costs
+    Python alike on both sides: there is nothing to share, and no target."""
     from raft_engines import KraftlogGroup, PysyncobjGroup
 
     for voters in (3, 5):
-        for case in CORE_CASES:
+        for at_once in CORE_COMMANDS_AT_ONCE:
             makers: tuple[Callable[[], Group], ...] = (
-                lambda: KraftlogGroup(voters, as_bytes=False, is_one_batch=case.is_one_batch),  # noqa: B023
+                lambda: KraftlogGroup(voters, as_bytes=False),  # noqa: B023
                 lambda: PysyncobjGroup(voters, as_bytes=False, waits_for_batches=True),  # noqa: B023
                 lambda: PysyncobjGroup(voters, as_bytes=False, waits_for_batches=False),  # noqa: B023
             )
-            total = sizes.single_commands if case.at_once == 1 else sizes.batched_commands
+            total = sizes.single_commands if at_once == 1 else sizes.batched_commands
             rounds = [
-                [_commands_per_cpu_second(make(), case.at_once, total) for make in makers]
-                for _ in range(sizes.core_rounds)
+                [_commands_per_cpu_second(make(), at_once, total) for make in makers] for _ in range(sizes.core_rounds)
             ]
             ours, *peers = (statistics.median(rates) for rates in zip(*rounds, strict=True))
             ratio = ours / max(peers)
             yield Figure(
-                f"core, {voters} voters, {case.title}",
+                f"core, {voters} voters, {'one command at a time' if at_once == 1 else f'{at_once:,} commands at once'}",
                 f"{ours:,.0f} commands/CPU-s",
                 f"pysyncobj {max(peers):,.0f}",
                 ratio,
-                f"at least {CORE_RATIO:.0f}",
+                f"at least {CORE_RATIO:.0f}" if at_once > 1 else "",
                 ratio >= CORE_RATIO,
             )
 

@@ -1,9 +1,9 @@
 """kraftlog's Raft core and pysyncobj's, each as a whole group in one process: the same commands over the same transport,
 a queue in memory without loss.
 
-`as_bytes`: what goes into the queue is what each of them puts on a network: our frames of record batches with the checks
-at the other end, pysyncobj's pickles compressed by zlib. Otherwise messages are handed over as objects, and the figure
-is that of the bare cores. Nothing is written to a disk; every replica decodes and applies every command. pysyncobj runs
+What is proposed at once is gathered into record batches as the controller's operations are (`GatheringLog`). `as_bytes`:
+what goes into the queue is what each of them puts on a network: our frames with the checks at the other end, pysyncobj's
+pickles compressed by zlib. Otherwise messages are handed over as objects, and the figure is that of the bare cores. Nothing is written to a disk; every replica decodes and applies every command. pysyncobj runs
 unchanged by its public interface, on a clock of ours, so that it never waits.
 """
 
@@ -20,6 +20,7 @@ from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
+from kraftlog.kraft.gathering import GatheringLog
 from kraftlog.kraft.raft import (
     NO_OFFSET,
     Entry,
@@ -34,7 +35,7 @@ from kraftlog.kraft.raft import (
 from kraftlog.kraft.records import ControlBatches
 from kraftlog.kraft.wire import from_wire, to_wire
 from kraftlog.proto.raft_frames import RAFT_FRAMES
-from kraftlog.proto.records import BatchBuilder, decode_batch
+from kraftlog.proto.records import decode_batch
 
 NEVER = 10**9
 TURNS_MAX = 100  # of an election; a group that needs more is stuck
@@ -60,10 +61,9 @@ class Group(abc.ABC):
 class KraftlogGroup(Group):
     """The driver of each replica carries out the Ready in the documented order; only the disk is missing."""
 
-    def __init__(self, voters: int, *, as_bytes: bool, is_one_batch: bool = False) -> None:
-        """`is_one_batch`: commands that are proposed at once are one entry, as the records of an operation are."""
+    def __init__(self, voters: int, *, as_bytes: bool) -> None:
         keys = sorted(ReplicaKey(node_id) for node_id in range(voters))
-        self._as_bytes, self._is_one_batch = as_bytes, is_one_batch
+        self._as_bytes = as_bytes
         self._states = {key: _State() for key in keys}
         self._bus: deque[tuple[ReplicaKey, ReplicaKey, Any]] = deque()
         self._answered = 0
@@ -84,6 +84,7 @@ class KraftlogGroup(Group):
         self._pump(self._leader)
         self.settle()
         assert self._leader.is_leader
+        self._log = GatheringLog(self._leader)
 
     @property
     def applied(self) -> list[int]:
@@ -91,8 +92,9 @@ class KraftlogGroup(Group):
 
     def commit(self, commands: Sequence[str]) -> None:
         self._answered = 0
-        for batch in [commands] if self._is_one_batch else [[command] for command in commands]:
-            self._leader.propose(self._encoded(batch), len(batch))
+        for command in commands:
+            self._log.append([command.encode()], 0)
+        self._log.close()
         self._pump(self._leader)
         while self._answered < len(commands):
             self._deliver()
@@ -100,19 +102,6 @@ class KraftlogGroup(Group):
     def settle(self) -> None:
         while self._bus:
             self._deliver()
-
-    def _encoded(self, commands: Sequence[str]) -> bytes:
-        if not self._as_bytes:
-            return pickle.dumps(commands)
-        builder = BatchBuilder()
-        for command in commands:
-            builder.append(0, None, command.encode())
-        return builder.build(base_offset=self._leader.next_offset, leader_epoch=self._leader.term)
-
-    def _decoded(self, entry: Entry) -> list[str]:
-        if not self._as_bytes:
-            return list(pickle.loads(entry.data))
-        return [(record.value or b"").decode() for record in decode_batch(entry.data)]
 
     def _deliver(self) -> None:
         """All that is under way; then each receiver does what follows from it."""
@@ -144,8 +133,8 @@ class KraftlogGroup(Group):
 
     def _apply(self, core: RaftCore, entry: Entry) -> None:
         put = self._states[core.key].put
-        for command in self._decoded(entry):
-            put(command)
+        for record in decode_batch(entry.data):
+            put((record.value or b"").decode())
         if core is self._leader:
             self._answered += entry.record_count
 

@@ -1,10 +1,10 @@
 """Metadata records as record batches: the batches of `__cluster_metadata-0`.
 
-One operation of the controller is one batch of MetadataRecords, each the value of a record without a key. A batch of
-the quorum itself (leader change, voters) is a control batch, see `control_records`.
+A batch holds the MetadataRecords of one operation of the controller, or of some (`gathering`), each the value of a
+record without a key. A batch of the quorum itself (leader change, voters) is a control batch, see `control_records`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -25,7 +25,8 @@ from kraftlog.proto.records import (
     read_header,
 )
 
-MAX_OPERATION_BYTES = 8 * 1024 * 1024  # one operation is one atomic batch; Kafka's limit for a metadata batch
+MAX_OPERATION_BYTES = 8 * 1024 * 1024  # an operation is in one batch as a whole; Kafka's limit for a metadata batch
+RECORD_OVERHEAD_BYTES = 32  # lengths, deltas and header count of one record, rounded up
 
 VERSIONS = {
     "feature_level": 1,
@@ -56,14 +57,9 @@ def versioned(record: MetadataRecord) -> MetadataRecord:
     return record
 
 
-def encode_records(
-    records: Sequence[MetadataRecord], *, base_offset: int, leader_epoch: int, timestamp_ms: int
-) -> bytes:
-    """One batch."""
-    builder = BatchBuilder()
-    for record in records:
-        builder.append(timestamp_ms, None, versioned(record).SerializeToString(deterministic=True))
-    return builder.build(base_offset=base_offset, leader_epoch=leader_epoch)
+def encode_value(record: MetadataRecord) -> bytes:
+    """The same bytes for the same record, on every node and in every run."""
+    return versioned(record).SerializeToString(deterministic=True)
 
 
 def decode_records(batch: bytes) -> list[OffsetRecord]:

@@ -24,7 +24,7 @@ from kraftlog.kraft import control_records
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import MetadataDelta, MetadataImage, records_of
 from kraftlog.kraft.raft import ReplicaKey, Voters
-from kraftlog.kraft.records import decode_records, versioned
+from kraftlog.kraft.records import RECORD_OVERHEAD_BYTES, decode_records, encode_value
 from kraftlog.proto.errors import (
     CorruptRecordError,
     IllegalStateError,
@@ -46,7 +46,6 @@ from kraftlog.proto.records import (
 )
 
 MAX_BATCH_BYTES = 1024 * 1024  # what is held in memory while a snapshot is written, and one chunk on the wire
-_RECORD_OVERHEAD = 32  # lengths, deltas and header count of one record, rounded up
 _FILE_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint\Z")
 _UNSOUND = (
     CorruptRecordError,
@@ -131,8 +130,8 @@ def encode_records_as_snapshot(
     yield control_batch(head, timestamp_ms=timestamp_ms, base_offset=0, leader_epoch=snapshot_id.epoch)
     offset, builder = len(head), BatchBuilder()
     for record in records:
-        value = versioned(record).SerializeToString(deterministic=True)
-        if builder.record_count and builder.size_bytes + len(value) + _RECORD_OVERHEAD > MAX_BATCH_BYTES:
+        value = encode_value(record)
+        if builder.record_count and builder.size_bytes + len(value) + RECORD_OVERHEAD_BYTES > MAX_BATCH_BYTES:
             yield builder.build(base_offset=offset, leader_epoch=snapshot_id.epoch)
             offset += builder.record_count
             builder = BatchBuilder()

@@ -37,7 +37,7 @@ from kraftlog.kraft.controller.sessions import BrokerSessions
 from kraftlog.kraft.controller.topics import TopicManager
 from kraftlog.kraft.image import RESOURCE_TOPIC
 from kraftlog.kraft.image.partition_state import RECOVERING
-from kraftlog.kraft.records import MAX_OPERATION_BYTES, OffsetRecord, encode_records
+from kraftlog.kraft.records import MAX_OPERATION_BYTES, OffsetRecord, encode_value
 from kraftlog.kraft.timeline import SnapshotRegistry
 from kraftlog.proto.admin_pb2 import (
     AlterPartitionReassignmentsRequest,
@@ -81,14 +81,15 @@ class AppendTarget(Protocol):
 
     @property
     def next_offset(self) -> int:
-        """The base offset that the next batch gets."""
+        """What the next record gets."""
         ...
 
     @property
     def leader_epoch(self) -> int: ...
 
-    def append(self, batch: bytes, record_count: int) -> None:
-        """Propose one batch. Raises `NotControllerError` or a retriable error, and then has appended nothing."""
+    def append(self, values: Sequence[bytes], timestamp_ms: int) -> None:
+        """The records of one operation: all of them are committed, or none. Raises `NotControllerError` or a retriable
+        error, and then has appended nothing."""
         ...
 
 
@@ -345,12 +346,13 @@ class Controller:
 
     def _append(self, log: AppendTarget, records: Sequence[MetadataRecord], wall_ms: int) -> None:
         base = log.next_offset
-        batch = encode_records(records, base_offset=base, leader_epoch=log.leader_epoch, timestamp_ms=wall_ms)
-        if len(batch) > MAX_OPERATION_BYTES:
+        values = [encode_value(record) for record in records]
+        size_bytes = sum(map(len, values))
+        if size_bytes > MAX_OPERATION_BYTES:
             raise PolicyViolationError(
-                f"the operation needs {len(batch)} bytes of metadata, the limit is {MAX_OPERATION_BYTES}: split it"
+                f"the operation needs {size_bytes} bytes of metadata, the limit is {MAX_OPERATION_BYTES}: split it"
             )
-        log.append(batch, len(records))
+        log.append(values, wall_ms)
         for index, record in enumerate(records):
             self._replay(record, base + index)
         self.last_offset = base + len(records) - 1

@@ -194,13 +194,18 @@ class RaftCore:
             self._campaign(is_pre_vote=True)
 
     def propose(self, data: bytes, record_count: int = 1) -> Entry:
-        """Append one batch; its offsets are `next_offset` and the following ones.
+        """Append one batch; its offsets are `next_offset` and the following ones. Raises as `check_proposal`."""
+        return self._leading().propose(data, record_count)
 
-        Raises NotLeaderError, also while leadership is being handed over; BusyError above `max_uncommitted_bytes`.
-        """
+    def check_proposal(self, size_bytes: int) -> None:
+        """Whether a batch of this size could be proposed now. Raises NotLeaderError, also while leadership is being handed
+        over; BusyError above `max_uncommitted_bytes`."""
+        self._leading().check_room(size_bytes)
+
+    def _leading(self) -> Leadership:
         if self.leadership is None or self.leadership.transferee is not None:
             raise NotLeaderError(self.leader)
-        return self.leadership.propose(data, record_count)
+        return self.leadership
 
     def change_voter(self, *, add: ReplicaKey | None = None, remove: ReplicaKey | None = None) -> Entry | None:
         """Add or remove one voter. None: it is so already. Raises NotLeaderError and BusyError (may be retried)."""

@@ -153,16 +153,20 @@ class Leadership:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def propose(self, data: bytes, record_count: int) -> Entry:
+        self.check_room(len(data))
         core = self._core
-        pending = core.log.bytes_between(core.commit_offset, core.log.last_offset)
-        if pending + len(data) > self._config.max_uncommitted_bytes and pending:
-            raise BusyError(
-                f"{pending} bytes are not committed yet, max_uncommitted_bytes={self._config.max_uncommitted_bytes}"
-            )
         entry = Entry(core.log.last_offset + record_count, core.term, EntryKind.DATA, data, record_count)
         core.append(entry)
         self._has_entries_to_send = True
         return entry
+
+    def check_room(self, size_bytes: int) -> None:
+        core = self._core
+        pending = core.log.bytes_between(core.commit_offset, core.log.last_offset)
+        if pending + size_bytes > self._config.max_uncommitted_bytes and pending:
+            raise BusyError(
+                f"{pending} bytes are not committed yet, max_uncommitted_bytes={self._config.max_uncommitted_bytes}"
+            )
 
     def add_voter(self, key: ReplicaKey) -> Entry | None:
         core = self._core

@@ -4,7 +4,8 @@ leader asks of the others leaves before its own fsync, so that all disks work at
 Between two Readys it does what else needs the log for itself (`submit`): trimming it after a snapshot.
 
 Writes go to the page cache on the event loop (one writer per log), waiting for the disk happens in the executor.
-Whatever is proposed meanwhile is in the next Ready: so all proposals that arrive during one fsync share the next one.
+Whatever is decided meanwhile is gathered and in the next Ready: so all operations that arrive during one fsync share the
+next one.
 """
 
 import asyncio
@@ -52,14 +53,16 @@ class QuorumDriver:
         core: RaftCore,
         storage: QuorumStorage,
         executor: BlockingExecutor,
+        gather: Callable[[], None],
         send: Callable[[Message], None],
         load: Callable[[Snapshot, SnapshotContents], None],
         apply: Callable[[Ready], None],
     ) -> None:
-        """`load` puts a received snapshot in the place of the state, `apply` the rest of a Ready on top."""
+        """`gather` proposes what waits for that, before each Ready. `load` puts a received snapshot in the place of the state, `apply` the rest of a Ready on top."""
         self._core = core
         self._storage = storage
         self._executor = executor
+        self._gather = gather
         self._send = send
         self._load = load
         self._apply = apply
@@ -86,7 +89,9 @@ class QuorumDriver:
         while not self._is_stopping:
             if self._jobs:
                 await self._jobs.popleft()()
-            elif self._core.has_ready():
+                continue
+            self._gather()
+            if self._core.has_ready():
                 await self._perform(self._core.ready())
                 await asyncio.sleep(0)  # a long replay is many Readys: let others run in between
             else:

@@ -19,6 +19,7 @@ from kraftlog.kraft.controller import (
     UncleanElection,
 )
 from kraftlog.kraft.endpoints import AddressBook, Endpoint
+from kraftlog.kraft.gathering import GatheringLog
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage, MetadataPublisher
 from kraftlog.kraft.log_adapter import BatchLog, MetadataLog
 from kraftlog.kraft.raft import (
@@ -45,7 +46,6 @@ from kraftlog.proto.errors import (
     KraftlogError,
     NotControllerError,
     RequestTimedOutError,
-    ThrottlingQuotaExceededError,
     UnknownServerError,
     VoterNotFoundError,
 )
@@ -168,6 +168,8 @@ class QuorumNode:
         self._publishers: list[MetadataPublisher] = []
         self._core_or_none: RaftCore | None = None
         self._driver: QuorumDriver | None = None
+        self._gathering: GatheringLog | None = None
+        """Of the newest leadership of this node."""
         self._task: asyncio.Task[None] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._active = asyncio.Event()
@@ -187,6 +189,7 @@ class QuorumNode:
             clock,
             timeout_ms=config.voter_change_timeout_ms,
             retry_ms=config.tick_ms,
+            before_input=self._gather,
             after_input=self._after_input,
         )
         self._reads = ReadBarrier(
@@ -223,6 +226,7 @@ class QuorumNode:
             core=core,
             storage=self._storage,
             executor=self._executor,
+            gather=self._gather,
             send=self._send,
             load=self._load,
             apply=self._apply,
@@ -470,6 +474,7 @@ class QuorumNode:
             raise VoterNotFoundError(f"node {key.node_id} with directory {key.directory_id.hex()} is not a voter")
         if key == core.key:
             return
+        self._gather()
         core.transfer(key)
         self._after_input()
         # Not only until it follows: its vote for the new leader must be out as well, if the node is to stop.
@@ -487,6 +492,11 @@ class QuorumNode:
         if self._driver is None or self._ended.is_set():
             return NotControllerError(f"node {self._config.node_id} is not running")
         return None
+
+    def _gather(self) -> None:
+        """What the controller has decided since the last time becomes one batch."""
+        if self._gathering is not None:
+            self._gathering.close()
 
     def _wake(self) -> None:
         """The core has an input."""
@@ -628,8 +638,9 @@ class QuorumNode:
     def _activate(self) -> None:
         self._active_term = self._core.term
         self._core.record_voters()
+        self._gathering = GatheringLog(self._core)
         self._controller.activate(
-            _CoreLog(self._core),
+            self._gathering,
             now_ms=self._clock.monotonic_ms(),
             wall_ms=self._clock.wall_ms(),
             last_heard=self._leaders_heard,
@@ -717,29 +728,6 @@ class QuorumNode:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-
-class _CoreLog:
-    """The Raft log as the active controller appends to it."""
-
-    def __init__(self, core: RaftCore) -> None:
-        self._core = core
-
-    @property
-    def next_offset(self) -> int:
-        return self._core.next_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        return self._core.term
-
-    def append(self, batch: bytes, record_count: int) -> None:
-        try:
-            self._core.propose(batch, record_count)
-        except NotLeaderError as error:
-            raise NotControllerError(str(error)) from None
-        except BusyError as error:
-            raise ThrottlingQuotaExceededError(str(error)) from None
 
 
 def _records_of(entry: Entry) -> list[OffsetRecord]:

@@ -25,13 +25,15 @@ class VoterChanges:
         *,
         timeout_ms: float,
         retry_ms: float,
+        before_input: Callable[[], None],
         after_input: Callable[[], None],
     ) -> None:
-        """`after_input` is called when the core has had an input."""
+        """`before_input` is called before a change is appended, `after_input` when the core has had an input."""
         self._conditions = conditions
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._retry_ms = retry_ms
+        self._before_input = before_input
         self._after_input = after_input
 
     async def add(self, core: RaftCore, key: ReplicaKey) -> None:
@@ -81,6 +83,7 @@ class VoterChanges:
             try:
                 if core.leadership is None:
                     raise NotLeaderError(core.leader)
+                self._before_input()
                 entry = begin()
             except NotLeaderError as error:
                 raise NotControllerError(str(error)) from None

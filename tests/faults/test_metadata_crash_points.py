@@ -23,7 +23,7 @@ from kraftlog.kraft.log_adapter import (
 )
 from kraftlog.kraft.log_adapter import metadata_log as adapter
 from kraftlog.kraft.raft import Entry, EntryKind, HardState, ReplicaKey, Snapshot
-from kraftlog.kraft.records import ControlBatches, decode_records, encode_records, entry_of
+from kraftlog.kraft.records import ControlBatches, decode_records, entry_of
 from kraftlog.kraft.snapshot import encode_snapshot
 from kraftlog.logstore import FileSystem, Log, LogConfig, LogDir, format_log_dir
 from kraftlog.logstore.filesystem import write_unsynced
@@ -31,6 +31,7 @@ from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.metadata_pb2 import MetadataRecord, TopicRecord
 from kraftlog.testing.crash_points import RecordingFileSystem, near_states, random_states
 from kraftlog.testing.filesystem import SimFileSystem
+from tests.unit.kraft.batches import encode_records
 
 SEED = int(os.environ.get("KRAFTLOG_SEED", "1"))
 STATES_AT_A_POINT = 4

@@ -28,7 +28,7 @@ from kraftlog.kraft.raft import (
     VoteRequest,
     VoteResponse,
 )
-from kraftlog.kraft.records import ControlBatches, encode_records, entry_of
+from kraftlog.kraft.records import ControlBatches, entry_of
 from kraftlog.kraft.wire import MAX_OFFSET, MAX_SNAPSHOT_BYTES, MAX_TERM, from_wire, to_wire
 from kraftlog.proto import raft_frames, raft_pb2
 from kraftlog.proto.errors import IllegalStateError, InvalidRequestError
@@ -36,6 +36,7 @@ from kraftlog.proto.framing import Buffer
 from kraftlog.proto.metadata_pb2 import MetadataRecord, ProducerIdsRecord
 from kraftlog.proto.raft_frames import RAFT_FRAMES, RaftBody, RaftFrame
 from tests.property.strategies import mutants
+from tests.unit.kraft.batches import encode_records
 
 A, B, C = ReplicaKey(1, bytes(15) + b"a"), ReplicaKey(2, bytes(15) + b"b"), ReplicaKey(3)
 CONTROL = ControlBatches(lambda: 1_700_000_000_000)

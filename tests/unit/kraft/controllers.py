@@ -1,7 +1,7 @@
 """A controller over a log in memory, for tests: everything that is appended can be committed, or lost."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kraftlog.kraft.controller import (
@@ -18,6 +18,7 @@ from kraftlog.kraft.records import decode_records
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, CreateTopicsResponse, NewTopic
 from kraftlog.proto.config import parse_int
 from kraftlog.proto.errors import InvalidConfigError, KraftlogError, NotControllerError
+from kraftlog.proto.records import BatchBuilder
 
 T = TypeVar("T")
 
@@ -56,10 +57,14 @@ class MemoryLog:
     def next_offset(self) -> int:
         return self.batches[-1][0] + 1 if self.batches else 0
 
-    def append(self, batch: bytes, record_count: int) -> None:
+    def append(self, values: Sequence[bytes], timestamp_ms: int) -> None:
         if self.error is not None:
             raise self.error
-        self.batches.append((self.next_offset + record_count - 1, batch))
+        builder, base = BatchBuilder(), self.next_offset
+        for value in values:
+            builder.append(timestamp_ms, None, value)
+        batch = builder.build(base_offset=base, leader_epoch=self.leader_epoch)
+        self.batches.append((base + len(values) - 1, batch))
 
 
 class Answer:

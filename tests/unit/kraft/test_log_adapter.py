@@ -17,13 +17,14 @@ from kraftlog.kraft.log_adapter import (
     format_metadata_log,
 )
 from kraftlog.kraft.raft import NO_OFFSET, Entry, EntryKind, HardState, ReplicaKey, Snapshot, Voters
-from kraftlog.kraft.records import ControlBatches, decode_records, encode_records, entry_of
+from kraftlog.kraft.records import ControlBatches, decode_records, entry_of
 from kraftlog.kraft.snapshot import GENESIS, SnapshotId, encode_snapshot
 from kraftlog.logstore import DiskFullError, LogDir, format_log_dir, validate_topic_configs
 from kraftlog.logstore.filesystem import atomic_write, read_file
 from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, InconsistentClusterIdError, StorageError
 from kraftlog.proto.metadata_pb2 import MetadataRecord, TopicRecord
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
+from tests.unit.kraft.batches import encode_records
 from tests.unit.quorum.fakes import FakeLog
 
 ME = ReplicaKey(1, bytes(range(16)))

@@ -24,7 +24,6 @@ from kraftlog.kraft.records import (
     VERSIONS,
     ControlBatches,
     decode_records,
-    encode_records,
     entry_of,
     voter_endpoints_of,
 )
@@ -37,6 +36,7 @@ from kraftlog.proto.metadata_pb2 import (
     TopicRecord,
 )
 from kraftlog.proto.records import BatchBuilder, ControlType, control_key, decode_batch, read_header
+from tests.unit.kraft.batches import encode_records
 
 DIRECTORY = bytes(range(16))
 VOTERS = frozenset({ReplicaKey(3, DIRECTORY), ReplicaKey(1)})

@@ -5,7 +5,6 @@ import pytest
 from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.image import EMPTY_IMAGE, MetadataDelta, MetadataImage
 from kraftlog.kraft.raft import ReplicaKey
-from kraftlog.kraft.records import encode_records
 from kraftlog.kraft.snapshot import (
     GENESIS,
     MAX_BATCH_BYTES,
@@ -17,6 +16,7 @@ from kraftlog.kraft.snapshot import (
 from kraftlog.proto.errors import CorruptRecordError, UnsupportedVersionError
 from kraftlog.proto.metadata_pb2 import ConfigRecord, MetadataRecord, RemoveTopicRecord, TopicRecord
 from kraftlog.proto.records import BatchBuilder, ControlType, control_batch, control_key, decode_batch, iter_headers
+from tests.unit.kraft.batches import encode_records
 
 VOTERS = frozenset({ReplicaKey(1, bytes(range(16)))})
 ENDPOINTS = {ReplicaKey(1, bytes(range(16))): Endpoint("localhost", 9093)}

@@ -13,6 +13,7 @@ from kraftlog.proto.errors import (
     RequestTimedOutError,
     VoterNotFoundError,
 )
+from kraftlog.proto.records import iter_headers
 from kraftlog.server.quorum.snapshots import SnapshotConfig
 from tests.unit.quorum.cluster import (
     ELECTION_MS,
@@ -24,6 +25,17 @@ from tests.unit.quorum.cluster import (
     number_of,
     with_cluster,
 )
+
+
+def batch_ends(cluster: Cluster, number: int) -> list[int]:
+    """The last offset of each batch in the log of a node."""
+    log = cluster.machines[number].log
+    assert log is not None
+    ends = [log.log_start_offset - 1]
+    while ends[-1] + 1 < log.log_end_offset:
+        read = log.read(ends[-1] + 1, 10**6, end_offset=log.log_end_offset)
+        ends += [header.last_offset for _, header in iter_headers(read.records)]
+    return ends[1:]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -548,6 +560,31 @@ def test_leader_that_removes_itself_hands_over() -> None:
         await cluster.converge()
         assert key not in new.voters
         assert [state.key for state in new.describe().observers] == [key]
+
+    with_cluster(work)
+
+
+def test_operations_of_a_moment_share_a_batch_that_closes_before_a_voter_change_and_a_hand_over() -> None:
+    """A batch knows its offsets from its first record on: nothing comes between, and no leader leaves it behind."""
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2, 3)
+        old = await cluster.leader()
+        await live_broker(old)
+        await old.read_barrier()
+        followers = [cluster.machines[number].key for number in (1, 2, 3) if number != number_of(old)]
+        before = len(batch_ends(cluster, number_of(old)))
+        await asyncio.gather(
+            *(create(old, f"t{n}") for n in range(20)),
+            old.remove_voter(followers[1]),
+            *(create(old, f"u{n}") for n in range(20)),
+            old.transfer_leadership(followers[0]),
+        )
+        await cluster.converge()
+        assert len(batch_ends(cluster, number_of(old))) == before + 3 + 1, "three of these, and the next leader's first"
+        assert len(cluster.node(followers[0].node_id).image.topics) == 40
+        assert followers[1] not in old.voters
+        assert old.leader == followers[0]
 
     with_cluster(work)
 

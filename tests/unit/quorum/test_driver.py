@@ -98,6 +98,7 @@ def make_driver(core: RaftCore, recorder: Recorder) -> QuorumDriver:
         core=core,
         storage=recorder,
         executor=recorder,
+        gather=lambda: None,
         send=recorder.send,
         load=recorder.load,
         apply=recorder.apply,
