@@ -27,6 +27,9 @@ class Wait(DelayedOperation):
     def on_complete(self) -> None:
         pass
 
+    def on_failure(self, error: Exception) -> None:
+        raise AssertionError from error
+
 
 def measure(waiting: int, count: int, seed: int) -> tuple[float, float]:
     """(microseconds for a request beside `waiting` others, microseconds for each that expires)."""

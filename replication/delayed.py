@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, RequestTimedOutError
+from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, RequestTimedOutError, UnknownServerError
 from kraftlog.replication.partition import Partition, wait_error
 from kraftlog.replication.purgatory import DelayedOperation
 
@@ -51,6 +51,12 @@ class PendingWrite:
                 f"within {timeout_ms:.0f} ms; it may still be: send it again with the same sequence"
             )
 
+    def fail(self, error: KraftlogError) -> None:
+        """Nobody knows its fate."""
+        if not self.is_done:
+            self.is_done = True
+            self.error = error
+
 
 class DelayedProduce(DelayedOperation):
     """Waits until every partition of a produce request is acknowledged or lost."""
@@ -76,4 +82,9 @@ class DelayedProduce(DelayedOperation):
     def on_complete(self) -> None:
         for write in self._writes:
             write.give_up()
+        self._completed()
+
+    def on_failure(self, error: Exception) -> None:
+        for write in self._writes:
+            write.fail(UnknownServerError(f"the wait for the acknowledgment failed: {error!r}"))
         self._completed()

@@ -2,17 +2,21 @@
 
 Each operation is completed exactly once, by event or by time. Kafka's `DelayedOperationPurgatory` on one event loop:
 without locks, an operation that is checked while it is added cannot miss an event, and a completed one leaves all its
-watch lists at once, so there is nothing to sweep.
+watch lists at once, so there is nothing to sweep. One that raises is failed alone: the others, and the event itself, go on
+(KAFKA-17240).
 
 Pure: time comes in as `now_ms`, the next deadline goes out.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from kraftlog.proto.errors import ThrottlingQuotaExceededError
 from kraftlog.replication.timer import TimerQueue
+
+logger = logging.getLogger("kraftlog.replication")
 
 K = TypeVar("K", bound=Hashable)
 
@@ -35,6 +39,11 @@ class DelayedOperation(ABC):
     def on_complete(self) -> None:
         """Answer the request. Called exactly once."""
 
+    @abstractmethod
+    def on_failure(self, error: Exception) -> None:
+        """Answer the request with what nobody foresaw. Called at most once, in the place of `on_complete` or after it has
+        raised this. Must not raise."""
+
     def on_expiration(self) -> None:  # noqa: B027 (most operations need no more than on_complete)
         """Called just before `on_complete` when the deadline passed first."""
 
@@ -42,12 +51,36 @@ class DelayedOperation(ABC):
         """Complete at once; returns False if that has happened already."""
         if self.is_completed:
             return False
+        self._leave()
+        self.on_complete()
+        return True
+
+    def check(self) -> bool:
+        """`try_complete`, of which a failure is a completion, too."""
+        return self._guarded(self.try_complete)
+
+    def give_up(self) -> bool:
+        """`force_complete`, likewise."""
+        return self._guarded(self.force_complete)
+
+    def _leave(self) -> None:
         self.is_completed = True
         if self._release is not None:
             self._release()
             self._release = None
-        self.on_complete()
-        return True
+
+    def _guarded(self, work: Callable[[], bool]) -> bool:
+        try:
+            return work()
+        except Exception as error:
+            logger.exception("a waiting request failed")
+            self._leave()
+            self.on_failure(error)
+            return True
+
+    def _expire(self) -> bool:
+        self.on_expiration()
+        return self.force_complete()
 
     def park(self, release: Callable[[], None]) -> None:
         """Called by the purgatory: `release` takes the operation out of it on completion."""
@@ -56,8 +89,7 @@ class DelayedOperation(ABC):
     def expire(self, _now_ms: float) -> None:
         """The deadline has passed. Called by the timer."""
         if not self.is_completed:
-            self.on_expiration()
-            self.force_complete()
+            self._guarded(self._expire)
 
 
 class Purgatory(Generic[K]):
@@ -103,11 +135,11 @@ class Purgatory(Generic[K]):
         watched = self._watchers.get(key)
         if not watched:
             return 0
-        return sum(1 for operation in tuple(watched) if not operation.is_completed and operation.try_complete())
+        return sum(1 for operation in tuple(watched) if not operation.is_completed and operation.check())
 
     def complete_all(self, key: K) -> int:
         """Complete every operation under `key`, for a partition that goes away; returns how many."""
-        return sum(1 for operation in tuple(self._watchers.get(key, ())) if operation.force_complete())
+        return sum(1 for operation in tuple(self._watchers.get(key, ())) if operation.give_up())
 
     def _forget(self, operation: DelayedOperation, keys: tuple[K, ...]) -> None:
         self._waiting -= 1

@@ -62,7 +62,10 @@ class FetchHandler:
         keys = [(position.topic, position.partition) for position in request.partitions]
         with self.lifecycle.on_stopping(operation.force_complete):
             self._replicas.wait_for_data(operation, keys)
-            return await done
+            try:
+                return await done
+            finally:
+                operation.force_complete()  # also where the client has gone
 
     async def fetch_stream(self, stream: Stream, context: CallContext) -> None:
         """Serve one fetch stream until the client ends it."""
@@ -190,6 +193,10 @@ class _DelayedFetch(DelayedOperation):
         if not self._done.done():
             found = self._read() if self._found is None else self._found
             self._done.set_result(FetchChunk(partitions=[read.chunk for read in found]))
+
+    def on_failure(self, error: Exception) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
 
     def _read(self) -> Sequence[PartitionRead]:
         found: list[PartitionRead] = []

@@ -17,6 +17,7 @@ class Wait(DelayedOperation):
         self.ready = False
         self.completions = 0
         self.expirations = 0
+        self.failures: list[Exception] = []
 
     def try_complete(self) -> bool:
         return self.ready and self.force_complete()
@@ -24,8 +25,43 @@ class Wait(DelayedOperation):
     def on_complete(self) -> None:
         self.completions += 1
 
+    def on_failure(self, error: Exception) -> None:
+        self.failures.append(error)
+
     def on_expiration(self) -> None:
         self.expirations += 1
+
+
+class Broken(Wait):
+    """Raises when it is looked at, after it was parked."""
+
+    is_parked = False
+
+    def try_complete(self) -> bool:
+        if self.is_parked:
+            raise ZeroDivisionError
+        self.is_parked = True
+        return False
+
+    def on_expiration(self) -> None:
+        raise ZeroDivisionError
+
+
+def test_one_that_fails_does_not_keep_the_others_from_completing(
+    timers: TimerQueue, purgatory: Purgatory[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """F03 of the fault list (KAFKA-17240): neither by an event nor by time."""
+    by_event, by_time, wait, late = Broken(100), Broken(100), Wait(200), Wait(100)
+    for operation, key in ((by_event, "a"), (by_time, "b"), (wait, "a"), (late, "b")):
+        assert not purgatory.try_complete_else_watch(operation, [key])
+    wait.ready = True
+    assert purgatory.check_and_complete("a") == 2
+    assert [type(error) for error in by_event.failures] == [ZeroDivisionError]
+    assert timers.advance(150) == 2
+    assert [type(error) for error in by_time.failures] == [ZeroDivisionError]
+    assert (wait.completions, late.completions, late.expirations) == (1, 1, 1)
+    assert (by_event.completions, by_time.completions, purgatory.waiting, len(timers)) == (0, 0, 0, 0)
+    assert caplog.text.count("a waiting request failed") == 2
 
 
 @pytest.fixture

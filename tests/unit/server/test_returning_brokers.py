@@ -47,10 +47,12 @@ class Client:
     def __init__(self, nodes: Nodes, number: int) -> None:
         self.channel: Channel = nodes.network.host("client").connect(f"n{number}:9092")
 
-    async def produce(self, topic: str, *values: bytes, acks: int = -1) -> hotpath.ProduceResult:
+    async def produce(
+        self, topic: str, *values: bytes, key: bytes | None = None, acks: int = -1
+    ) -> hotpath.ProduceResult:
         builder = BatchBuilder()
         for value in values:
-            builder.append(1, None, value)
+            builder.append(1, key, value)
         part = hotpath.PartitionRecords(topic, 0, builder.build())
         request = hotpath.ProduceRequest(correlation_id=0, acks=acks, timeout_ms=10_000, partitions=[part])
         answer = await self.channel.unary(BROKER + "Produce", hotpath.encode(request), timeout_ms=20_000)
