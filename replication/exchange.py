@@ -14,7 +14,7 @@ from kraftlog.proto.replica_frames import REPLICA_FRAMES, ReplicaAlive, ReplicaB
 from kraftlog.proto.seams import Clock, Stream
 
 SILENCE_TIMEOUT_MS = 3_000.0
-KEEP_ALIVE_MS = 500.0
+KEEP_ALIVE_MS = 1_000.0
 
 
 class Exchange:
@@ -40,6 +40,9 @@ class Exchange:
         self._next_deadline_ms = next_deadline_ms
         self._peer = peer
         self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        """Wakes the sender, not later than when it has something to do."""
+        self._rings_at = 0.0
         self._closing = asyncio.Event()
 
     def wake(self) -> None:
@@ -62,6 +65,8 @@ class Exchange:
                 task.result()
         finally:
             self._stream.cancel()
+            if self._alarm is not None:
+                self._alarm.cancel()
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
@@ -72,45 +77,57 @@ class Exchange:
     async def _receive_all(self) -> None:
         loop = asyncio.get_running_loop()
         silence_s = SILENCE_TIMEOUT_MS / 1000
+        heard_s = loop.time()
         scope = asyncio.timeout(silence_s)
         try:
             async with scope:
                 while (message := await self._stream.receive()) is not None:
-                    scope.reschedule(loop.time() + silence_s)
+                    if (now_s := loop.time()) - heard_s > silence_s / 8:  # not a timer for every message
+                        heard_s = now_s
+                        scope.reschedule(now_s + silence_s)
                     for body in REPLICA_FRAMES.decode(message):
                         if not isinstance(body, ReplicaAlive):
                             self._receive(body)
-                    self._wake.set()
+                            self._wake.set()
         except TimeoutError:
             if not scope.expired():
                 raise
             raise RequestTimedOutError(f"{self._peer} has been silent for {SILENCE_TIMEOUT_MS:.0f} ms") from None
 
     async def _send_all(self) -> None:
+        spoke_ms = self._clock.monotonic_ms()
         while True:
             self._wake.clear()
             await self._prepare()
             frames = self._poll()
+            alive_ms = spoke_ms + KEEP_ALIVE_MS
+            if not frames and self._clock.monotonic_ms() >= alive_ms:
+                frames = [ReplicaAlive()]
             if frames:
                 await self._stream.send(joined(frames))
-            elif not await self._wait():
-                await self._stream.send(joined([ReplicaAlive()]))
-
-    async def _wait(self) -> bool:
-        """Until there may be something to say; false: it is time for a sign of life."""
-        deadline_ms = self._next_deadline_ms()
-        wait_ms = KEEP_ALIVE_MS
-        if deadline_ms is not None:
-            wait_ms = min(wait_ms, max(deadline_ms - self._clock.monotonic_ms(), 1.0))
-        scope = asyncio.timeout(wait_ms / 1000)
-        try:
-            async with scope:
+                spoke_ms = self._clock.monotonic_ms()
+            else:
+                self._set_alarm(alive_ms)
                 await self._wake.wait()
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            return deadline_ms is not None and wait_ms < KEEP_ALIVE_MS
-        return True
+
+    def _set_alarm(self, alive_ms: float) -> None:
+        """Wake the sender when there may be something to say, or when it is time for a sign of life."""
+        deadline_ms = self._next_deadline_ms()
+        if deadline_ms is None or deadline_ms > alive_ms:
+            deadline_ms = alive_ms
+        loop = asyncio.get_running_loop()
+        # At least a millisecond: deadlines are compared with a clock that need not be the loop's to the last digit.
+        at = loop.time() + max(deadline_ms - self._clock.monotonic_ms(), 1.0) / 1000
+        if self._alarm is not None:
+            if self._rings_at <= at:
+                return
+            self._alarm.cancel()
+        self._rings_at = at
+        self._alarm = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake.set()
 
 
 def joined(frames: Sequence[ReplicaBody]) -> list[Buffer]:

@@ -199,7 +199,7 @@ class Node:
             clock=self._clock,
             random=self._random,
             addresses=AddressBook(config.controller_quorum_bootstrap_servers),
-            config=PeersConfig(silence_timeout_ms=silence_ms, keep_alive_ms=silence_ms / 4),
+            config=PeersConfig(silence_timeout_ms=silence_ms, keep_alive_ms=silence_ms * 0.4),
         )
 
     def _make_quorum(self, log_dir: LogDir, log: Log, peers: Peers) -> QuorumNode:

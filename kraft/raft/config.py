@@ -13,7 +13,7 @@ class RaftConfig:
     A leader that heard no majority for this long steps down (check-quorum), and a follower that heard its leader
     within it grants no vote (stickiness). At least 2 x heartbeat_ticks + 1."""
 
-    heartbeat_ticks: int = 2
+    heartbeat_ticks: int = 3
     """Ticks between heartbeats of a leader. At least 1."""
 
     fetch_ticks: int = 20

@@ -318,21 +318,20 @@ class ControllerClient:
                 f"node {leader.node_id} leads the metadata quorum, but where it listens is not known"
             )
         channel = await self._channel_at(endpoint)
-        call = asyncio.ensure_future(there(channel, left_ms))
-        change = asyncio.ensure_future(quorum.wait_leader_change(leader, left_ms))
+        loop = asyncio.get_running_loop()
+        scope = asyncio.timeout(None)
         try:
-            await asyncio.wait((call, change), return_when=asyncio.FIRST_COMPLETED)
-            if call.done():
-                return call.result()
-            raise NotControllerError(f"node {leader.node_id} leads the metadata quorum no longer")
+            async with scope:
+                with quorum.watching_leader(leader, lambda: scope.reschedule(loop.time())):
+                    return await there(channel, left_ms)
         except (NetworkError, BrokerNotAvailableError):
             if self._channel is channel:
                 await self.close()  # a fresh connection does not wait for the transport's own, long pauses
             raise
-        finally:
-            for task in (call, change):
-                task.cancel()
-            await asyncio.gather(call, change, return_exceptions=True)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise NotControllerError(f"node {leader.node_id} leads the metadata quorum no longer") from None
 
     async def _channel_at(self, endpoint: Endpoint) -> Channel:
         if self._channel is None or self._channel_to != endpoint:

@@ -2,7 +2,7 @@
 
 A full queue drops what is offered: Raft repeats what gets lost, and memory must not grow because a peer reads slowly.
 Frames that wait together travel together. Who hears nothing for the silence time-out takes the peer for gone; so both
-ends offer a sign of life when they have nothing else to say (`offer_if_idle`).
+ends are to offer a sign of life when they have long said nothing (`spoke_s`).
 """
 
 import asyncio
@@ -41,7 +41,8 @@ class Link:
         """Of the frames in the queue and of those that are being sent."""
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
-        self._was_idle = True
+        self.spoke_s = asyncio.get_running_loop().time()
+        """When the last message was sent, by the loop's clock; at first when the link was made."""
 
     def offer(self, body: RaftBody) -> bool:
         """Send a frame some time later; False: it is dropped. A frame above the bound passes when it is alone."""
@@ -52,15 +53,8 @@ class Link:
             return False
         self._queue.append((size, pieces))
         self._queued_bytes += size
-        self._was_idle = False
         self._wake.set()
         return True
-
-    def offer_if_idle(self, body: RaftBody) -> None:
-        """A sign of life, if nothing has been offered since the last call."""
-        if self._was_idle:
-            self.offer(body)
-        self._was_idle = True
 
     def close(self) -> None:
         """Let `run` return. May be repeated."""
@@ -92,10 +86,12 @@ class Link:
         await self._closing.wait()
 
     async def _send_all(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             while self._queue:
                 pieces, size = self._take()
                 await self._stream.send(pieces)
+                self.spoke_s = loop.time()
                 self._queued_bytes -= size
             self._wake.clear()
             await self._wake.wait()
@@ -112,12 +108,15 @@ class Link:
 
     async def _receive_all(self, receive: Receive) -> None:
         loop = asyncio.get_running_loop()
-        silence = self._silence_timeout_ms / 1000
-        scope = asyncio.timeout(silence)
+        silence_s = self._silence_timeout_ms / 1000
+        heard_s = loop.time()
+        scope = asyncio.timeout(silence_s)
         try:
             async with scope:
                 while (message := await self._stream.receive()) is not None:
-                    scope.reschedule(loop.time() + silence)
+                    if (now_s := loop.time()) - heard_s > silence_s / 8:  # not a timer for every message
+                        heard_s = now_s
+                        scope.reschedule(now_s + silence_s)
                     for body in RAFT_FRAMES.decode(message):
                         receive(body)
         except TimeoutError:

@@ -355,6 +355,12 @@ class QuorumNode:
         `NotControllerError` when the node stops."""
         return await self._conditions.wait(lambda: self._core.leader != leader, timeout_ms)
 
+    def watching_leader(
+        self, leader: ReplicaKey, on_change: Callable[[], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Within the block call `on_change` once, when this node takes another one for the leader or stops."""
+        return self._conditions.watching(lambda: self._core.leader != leader, on_change)
+
     async def wait_image(self, offset: int, timeout_ms: float) -> bool:
         """Wait until `image` has `offset`; False after `timeout_ms`. Raises `NotControllerError` when the node stops."""
         return await self._conditions.wait(lambda: self.image.offset >= offset, timeout_ms)
@@ -559,7 +565,8 @@ class QuorumNode:
 
     def _after_input(self) -> None:
         self._look_around()
-        self._wake()
+        if self._core.has_ready():  # most ticks and answers leave nothing to do
+            self._wake()
 
     def _look_around(self) -> None:
         """The core may have changed: tell everybody who depends on it."""

@@ -210,8 +210,9 @@ class Peers:
         self._changed.set()
 
     async def _tend(self) -> None:
+        loop = asyncio.get_running_loop()
+        keep_alive_s = self._config.keep_alive_ms / 1000
         told: object = None
-        next_alive_ms = 0.0
         while (replica := self._replica) is not None:
             self._changed.clear()
             self._reconcile(replica)
@@ -221,12 +222,13 @@ class Peers:
                 told = hint.term, hint.node_id
                 for link in links:
                     link.offer(hint)
-            now_ms = self._clock.monotonic_ms()
-            if now_ms >= next_alive_ms:
-                next_alive_ms = now_ms + self._config.keep_alive_ms
-                for link in links:
-                    link.offer_if_idle(hint)
-            await _wait_or_pass(self._changed, next_alive_ms - now_ms)
+            now_s = alive_s = loop.time()  # alive_s: since when somebody has been told nothing
+            for link in links:
+                if now_s - link.spoke_s >= keep_alive_s:
+                    link.offer(hint)
+                else:
+                    alive_s = min(alive_s, link.spoke_s)
+            await _wait_or_pass(self._changed, 1000 * (alive_s + keep_alive_s - now_s))
 
     def _own_hint(self, replica: Replica) -> RaftLeaderHint:
         leader = replica.leader

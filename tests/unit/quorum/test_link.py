@@ -142,17 +142,20 @@ def test_silent_peer_is_given_up(signs_of_life: int) -> None:
     virtually(body)
 
 
-def test_sign_of_life_only_where_nothing_else_was_said() -> None:
+def test_it_says_when_it_spoke_last() -> None:
+    """For signs of life, which go where nothing else was said."""
+
     async def body() -> None:
-        stream = FakeStream()
-        link = make_link(stream)
+        link = make_link(FakeStream())
+        loop = asyncio.get_running_loop()
+        assert link.spoke_s == loop.time()
         running = asyncio.ensure_future(link.run(nothing))
-        link.offer_if_idle(frame(1))
-        link.offer(frame(2))
-        link.offer_if_idle(frame(3))
-        link.offer_if_idle(frame(4))
-        await asyncio.sleep(0.001)
-        assert stream.sent == [[frame(1), frame(2), frame(4)]]
+        await asyncio.sleep(0.5)
+        assert link.spoke_s == loop.time() - 0.5
+        link.offer(frame(1))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert link.spoke_s == loop.time()
         link.close()
         await running
 

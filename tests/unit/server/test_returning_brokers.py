@@ -83,7 +83,11 @@ async def fill(nodes: Nodes, leader: int, topic: str, count: int) -> list[bytes 
     values: list[bytes | None] = []
     for number in range(count):
         value = b"%d" % number + bytes(BATCH_BYTES)
-        assert (await client.produce(topic, value)).error_code == 0
+        error_code = (await client.produce(topic, value)).error_code
+        if error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            await asyncio.sleep(1)  # the broker has not heard yet of what the controller has made
+            error_code = (await client.produce(topic, value)).error_code
+        assert error_code == 0
         values.append(value)
     await client.channel.close()
     return values
