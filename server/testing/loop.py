@@ -36,6 +36,7 @@ EVENTS_PER_INSTANT_MAX = 200_000  # more callbacks than this at one virtual inst
 TICKS_PER_SECOND = 1_000_000
 ROUNDING_TICKS = 0.001  # what floating-point arithmetic may add to a time that is meant to be a whole tick
 SPIN_SAMPLE = 1_000  # so many of the last callbacks of a spin are named in the error
+TASKS_BEFORE_TIDYING = 32  # so many tasks of a process may be done before they are let go of
 COMPACT_TIMERS_MIN = 128  # fewer cancelled timers than this are not worth a new heap
 
 _REFUSED = (
@@ -86,7 +87,10 @@ class SimProcess:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
+        self.check: Callable[[], None] | None = None
+        """Looks at the process after each of its callbacks; called by who runs the simulation."""
         self._tasks: dict[SimTask[Any], None] = {}
+        self._tasks_max = TASKS_BEFORE_TIDYING
 
     def __repr__(self) -> str:
         return f"<SimProcess {self.name} {'alive' if self.is_alive else 'dead'}>"
@@ -96,6 +100,13 @@ class SimProcess:
         context = contextvars.Context()
         context.run(_process.set, self)
         return context
+
+    def own(self, task: "SimTask[Any]") -> None:
+        """Keep a task of this process until it is done."""
+        self._tasks[task] = None
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = {task: None for task in self._tasks if not task.done()}
+            self._tasks_max = 2 * len(self._tasks) + TASKS_BEFORE_TIDYING
 
     def bury(self) -> None:
         """Let go of what a dead process left. Its `finally` blocks run here: its disk and links must be dead by now."""
@@ -159,6 +170,76 @@ class SimTask(asyncio.Task[T]):
                 coroutine.close()
 
 
+class _Handle(asyncio.Handle):
+    """A ready callback, without what the base class does for debugging: a run makes hundreds of thousands."""
+
+    __slots__ = ("arguments", "callback", "context", "is_cancelled", "process")
+
+    def __init__(
+        self, callback: Callable[..., object] | None, arguments: tuple[Any, ...], context: contextvars.Context | None
+    ) -> None:
+        self.callback = callback
+        self.arguments = arguments
+        self.context = contextvars.copy_context() if context is None else context
+        self.process = self.context.get(_process)
+        self.is_cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<callback {self.callback!r} of {self.process}>"
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.callback, self.arguments = None, ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same for a callback at a time. `is_set`: it is in the loop's heap."""
+
+    __slots__ = ("arguments", "callback", "context", "due", "is_cancelled", "is_set", "loop", "process", "serial")
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object] | None,
+        arguments: tuple[Any, ...],
+        loop: "VirtualLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self.callback = callback
+        self.arguments = arguments
+        self.context = contextvars.copy_context() if context is None else context
+        self.process = self.context.get(_process)
+        self.is_cancelled = False
+        self.is_set = True
+        self.due = when
+        self.loop = loop
+        self.serial = loop.next_serial()
+
+    def __repr__(self) -> str:
+        return f"<timer for {self.callback!r} of {self.process}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def when(self) -> float:
+        return self.due
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self.callback, self.arguments = None, ()
+            self.loop.timer_cancelled(self)
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module's docstring. Used from one thread; `close()` it, or use `run_virtual`."""
 
@@ -170,8 +251,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> None:
         self._now_ticks = round(START_SECONDS * TICKS_PER_SECOND)
         self._now = START_SECONDS
-        self._queue: deque[tuple[asyncio.Handle, SimProcess | None]] = deque()
-        self._timers: list[tuple[int, int, asyncio.TimerHandle, SimProcess | None]] = []
+        self._queue: deque[_Handle | _Timer] = deque()
+        self._timers: list[tuple[int, int, _Timer]] = []
         self._cancelled_timers = 0
         self._serials = itertools.count(1)
         self._events_per_instant_max = events_per_instant_max
@@ -207,9 +288,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         self._check_open()
-        process = _process.get() if context is None else context.get(_process)
-        handle = asyncio.Handle(callback, args, self, context)
-        self._queue.append((handle, process))
+        handle = _Handle(callback, args, context)
+        self._queue.append(handle)
         return handle
 
     def call_later(
@@ -243,10 +323,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None,
     ) -> asyncio.TimerHandle:
         self._check_open()
-        process = _process.get() if context is None else context.get(_process)
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (ticks, next(self._serials), timer, process))
-        setattr(timer, "_scheduled", True)  # noqa: B010 - so that its cancel() reports to _timer_handle_cancelled
+        timer = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._timers, (ticks, timer.serial, timer))
         return timer
 
     def call_soon_threadsafe(
@@ -261,8 +339,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             )
         return self.call_soon(callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        self._cancelled_timers += 1
+    def timer_cancelled(self, timer: _Timer) -> None:
+        """Of use to timers only."""
+        self._cancelled_timers += timer.is_set
 
     # --- tasks and futures
 
@@ -280,8 +359,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         task = SimTask(coro, loop=self, name=None if name is None else str(name), context=context)
         process = task.process
         if process is not None:
-            process._tasks[task] = None
-            task.add_done_callback(lambda done: process._tasks.pop(task, None), context=_NO_PROCESS)
+            process.own(task)
         return task
 
     def spawn(self, process: SimProcess, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> SimTask[T]:
@@ -299,29 +377,46 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().stop()
 
     def _run_once(self) -> None:
-        """One round, as asyncio's: what is ready now. With nothing ready, time moves to the next timer first."""
+        """Rounds, as asyncio's, until the loop is stopped: what is ready now. With nothing ready, time moves to the next
+        timer first."""
         self._must_stop = False
-        if not self._queue:
-            self._advance()
-        self._take_due_timers()
-        for _ in range(len(self._queue)):
-            handle, process = self._queue.popleft()
-            if handle.cancelled() or (process is not None and not process.is_alive):
-                continue
+        queue = self._queue
+        while True:
+            if not queue:
+                self._advance()
+            self._take_due_timers()
             if self._events_this_instant > self._events_per_instant_max - SPIN_SAMPLE:
-                self._spinning[_callback_name(handle)] += 1
-            self.ran = process
-            handle._run()
-            self.events += 1
-            self._events_this_instant += 1
-            if self.after_event is not None:
-                self.after_event()
-        if self._events_this_instant > self._events_per_instant_max:
-            spinning = "\n".join(f"  {count} times {name}" for name, count in self._spinning.most_common(10))
-            raise RunawayError(
-                f"{self._events_this_instant} callbacks at virtual time {self._now:.6f} without progress, the last of them:\n"
-                f"{spinning}\nwaiting tasks:\n{self.describe_tasks()}"
-            )
+                self._spinning.update(_callback_name(handle) for handle in queue)
+            for _ in range(len(queue)):
+                handle = queue.popleft()
+                process = handle.process
+                if handle.is_cancelled or (process is not None and not process.is_alive):
+                    continue
+                self.ran = process
+                callback = handle.callback
+                assert callback is not None
+                handle.callback = None  # a callback that knows its handle would be garbage in a cycle
+                try:
+                    handle.context.run(callback, *handle.arguments)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"Exception in {callback!r}", "exception": error})
+                self.events += 1
+                self._events_this_instant += 1
+                if self.after_event is not None:
+                    self.after_event()
+            if self._events_this_instant > self._events_per_instant_max:
+                self._give_up_spinning()
+            if self._must_stop:
+                return
+
+    def _give_up_spinning(self) -> NoReturn:
+        spinning = "\n".join(f"  {count} times {name}" for name, count in self._spinning.most_common(10))
+        raise RunawayError(
+            f"{self._events_this_instant} callbacks at virtual time {self._now:.6f} without progress, the last of them:\n"
+            f"{spinning}\nwaiting tasks:\n{self.describe_tasks()}"
+        )
 
     def _advance(self) -> None:
         self._drop_cancelled_timers()
@@ -340,24 +435,24 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._events_this_instant = 0
 
     def _take_due_timers(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= self._now_ticks:
-            _, _, timer, process = heapq.heappop(timers)
-            setattr(timer, "_scheduled", False)  # noqa: B010 - a later cancel() has nothing to report
-            if timer.cancelled():
+        timers, now_ticks = self._timers, self._now_ticks
+        while timers and timers[0][0] <= now_ticks:
+            _, _, timer = heapq.heappop(timers)
+            timer.is_set = False
+            if timer.is_cancelled:
                 self._cancelled_timers -= 1
             else:
-                self._queue.append((timer, process))
+                self._queue.append(timer)
 
     def _drop_cancelled_timers(self) -> None:
         if self._cancelled_timers >= COMPACT_TIMERS_MIN and self._cancelled_timers * 2 > len(self._timers):
-            self._timers = [entry for entry in self._timers if _can_run(entry)]
+            self._timers = [entry for entry in self._timers if _can_run(entry[2])]
             heapq.heapify(self._timers)
             self._cancelled_timers = 0
-        while self._timers and not _can_run(self._timers[0]):
-            _, _, timer, _ = heapq.heappop(self._timers)
-            setattr(timer, "_scheduled", False)  # noqa: B010 - see _take_due_timers
-            self._cancelled_timers -= timer.cancelled()
+        while self._timers and not _can_run(self._timers[0][2]):
+            _, _, timer = heapq.heappop(self._timers)
+            timer.is_set = False
+            self._cancelled_timers -= timer.is_cancelled
 
     def describe_tasks(self) -> str:
         """One line for each task that is not done: its name, and the line where it waits."""
@@ -394,16 +489,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise RuntimeError("Event loop is closed")
 
 
-_NO_PROCESS = contextvars.Context()
-
-
 def _ticks(when: float) -> int:
     return math.ceil(when * TICKS_PER_SECOND - ROUNDING_TICKS)
 
 
-def _callback_name(handle: asyncio.Handle) -> str:
+def _callback_name(handle: _Handle | _Timer) -> str:
     """What a callback does, as far as it says: for a task's step the task and the place where it waits."""
-    callback = getattr(handle, "_callback", None)
+    callback = handle.callback
     task = getattr(callback, "__self__", None)
     if isinstance(task, SimTask):
         stack = task.get_stack(limit=1)
@@ -412,9 +504,8 @@ def _callback_name(handle: asyncio.Handle) -> str:
     return getattr(callback, "__qualname__", repr(callback))
 
 
-def _can_run(entry: tuple[int, int, asyncio.TimerHandle, SimProcess | None]) -> bool:
-    _, _, timer, process = entry
-    return not timer.cancelled() and (process is None or process.is_alive)
+def _can_run(timer: _Timer) -> bool:
+    return not timer.is_cancelled and (timer.process is None or timer.process.is_alive)
 
 
 def _refusal(name: str) -> Callable[..., NoReturn]:
@@ -433,13 +524,13 @@ for _name in _REFUSED:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect cycles before and after, but not within: a finalizer must not run at a moment that no seed controls."""
+    """Collect no cycles within: a finalizer must not run at a moment that no seed controls."""
     was_enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
     finally:
+        gc.collect()
         if was_enabled:
             gc.enable()
 

@@ -43,6 +43,7 @@ from kraftlog.testing.loop import VirtualLoop, current_process
 
 logger = logging.getLogger("kraftlog.testing.network")
 
+PAUSE_PROBABILITY = 0.2
 FIRST_PORT = 20_000  # what a listener on port 0 gets; counts up
 
 
@@ -143,6 +144,10 @@ class SimNetwork:
             latency_ms += self._random.uniform(*self.config.spike_ms)
         return latency_ms / 1000
 
+    def draw_pause(self) -> bool:
+        """Whether a sender that need not wait lets others run before it goes on."""
+        return self._random.random() < PAUSE_PROBABILITY
+
     def draw_survivors(self, count: int) -> int:
         """How many of `count` messages in flight still arrive when their connection breaks."""
         return self._random.randint(0, count)
@@ -159,11 +164,16 @@ class SimNetwork:
         self._next_call_id += 1
         return self._next_call_id
 
-    def tap(self, call: "_Call", *, is_request: bool, message: bytes) -> None:
-        client, server = call.connection.client, call.connection.server.host
-        source, target = (client, server) if is_request else (server, client)
+    def tap(self, pipe: "_Pipe", message: bytes) -> None:
         for tap in self.taps:
-            tap(source, target, call.method, is_request=is_request, message=message, call_id=call.call_id)
+            tap(
+                pipe.source,
+                pipe.target,
+                pipe.method,
+                is_request=pipe.is_request,
+                message=message,
+                call_id=pipe.call_id,
+            )
 
     def listen(self, host: str, address: str, handlers: Handlers) -> "SimServer":
         name, _, port = address.rpartition(":")
@@ -182,7 +192,9 @@ class SimNetwork:
             del self._listeners[server.address]
 
     def close_connections_of(self, server: "SimServer") -> None:
-        self._break(lambda connection: connection.server is server)
+        """In order: what is in flight arrives first."""
+        for connection in [connection for connection in self._connections if connection.server is server]:
+            connection.break_off(is_in_order=True)
 
     async def connect(self, client: str, address: str) -> "_Connection":
         """One handshake. Raises `BrokerNotAvailableError` if nobody listens or nothing comes through."""
@@ -248,6 +260,7 @@ class SimServer:
             task.cancel()
         if running:
             await asyncio.wait(running)
+        self._calls.clear()
         self.network.close_connections_of(self)
 
     def start(self, call: "_Call") -> None:
@@ -256,7 +269,6 @@ class SimServer:
         task = self.network.loop.create_task(self._answer(call), name=f"call {call.method}", context=context)
         call.handler = task
         self._calls[task] = None
-        task.add_done_callback(lambda done: self._calls.pop(task, None))
 
     async def _answer(self, call: "_Call") -> None:
         try:
@@ -273,6 +285,9 @@ class SimServer:
             call.responses.push_end(None)
         finally:
             call.requests.discard()
+            if call.handler is not None:
+                self._calls.pop(call.handler, None)
+                call.handler = None  # the task, which holds this call
 
     async def _handle(self, call: "_Call") -> None:
         context = CallContext(peer=f"sim:{call.connection.client}")
@@ -454,9 +469,9 @@ class _Connection:
         self.calls[call] = None
         return call
 
-    def break_off(self) -> None:
-        """The connection is lost for both sides: a prefix of each pipe arrives, then the error."""
-        self._end(lambda call: call.break_off(self._lost()))
+    def break_off(self, *, is_in_order: bool = False) -> None:
+        """The connection is lost for both sides: a prefix of each pipe arrives (all of it, if in order), then the error."""
+        self._end(lambda call: call.break_off(self._lost(), is_in_order=is_in_order))
 
     def close(self) -> None:
         """The client closes the connection: its calls are dropped."""
@@ -482,8 +497,8 @@ class _Call:
         self.method = method
         self.call_id = network.next_call_id()
         self.handler: asyncio.Task[None] | None = None
-        self.requests = _Pipe(network, client, server, lambda m: network.tap(self, is_request=True, message=m))
-        self.responses = _Pipe(network, server, client, lambda m: network.tap(self, is_request=False, message=m))
+        self.requests = _Pipe(network, client, server, method, self.call_id, is_request=True)
+        self.responses = _Pipe(network, server, client, method, self.call_id, is_request=False)
         self.responses.on_end_delivered = self._ended
         self._is_over = False
         self.requests.push_open(self._arrived)
@@ -506,13 +521,13 @@ class _Call:
         self.responses.fail(error)
         self.connection.network.later(self.connection.network.draw_latency(), self._cancel_handler)
 
-    def break_off(self, error: KraftlogError) -> None:
+    def break_off(self, error: KraftlogError, *, is_in_order: bool) -> None:
         if self._is_over:
             return
         self._over()
         network = self.connection.network
-        self.requests.break_off(error)
-        self.responses.break_off(error)
+        self.requests.break_off(error, is_in_order=is_in_order)
+        self.responses.break_off(error, is_in_order=is_in_order)
         network.later(network.draw_latency(), self._cancel_handler)
 
     def _over(self) -> None:
@@ -531,16 +546,21 @@ class _Pipe:
     Invariant: `_unread_bytes` is the size of all messages in flight or arrived and not yet received.
     """
 
-    def __init__(self, network: SimNetwork, source: str, target: str, tap: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, network: SimNetwork, source: str, target: str, method: str, call_id: int, *, is_request: bool
+    ) -> None:
         self.source = source
         self.target = target
+        self.method = method
+        self.call_id = call_id
+        self.is_request = is_request
         self.on_end_delivered: Callable[[KraftlogError | None], None] | None = None
         self._network = network
-        self._tap = tap
         self._in_flight: deque[tuple[float, Callable[[], None]]] = deque()
         self._arrived: deque[bytes] = deque()
         self._unread_bytes = 0
         self._is_pumping = False
+        self._opened_at = -1.0
         self._end_sent = False
         self._discarded = False
         self._end: tuple[KraftlogError | None] | None = None  # after `_arrived`: (None,) in order, (error,) else
@@ -568,13 +588,15 @@ class _Pipe:
             finally:
                 self._writer = None
         self._unread_bytes += len(message)
-        self._tap(message)
-        self._push(lambda: self._arrive(message))
-        await asyncio.sleep(0)
+        self._network.tap(self, message)
+        self._push(lambda: self._arrive(message), with_previous=self._opened_at == self._network.loop.time())
+        if self._network.draw_pause():
+            await asyncio.sleep(0)
 
     def push_open(self, arrived: Callable[[], None]) -> None:
-        """The call itself travels first."""
+        """The call itself travels first, in one packet with a message that is sent at once."""
         self._push(arrived)
+        self._opened_at = self._network.loop.time()
 
     def push_end(self, error: KraftlogError | None) -> None:
         """After what was sent, the reader sees the end (or the error, as the receiver's copy)."""
@@ -622,9 +644,10 @@ class _Pipe:
         _wake(self._reader)
         _wake(self._writer)
 
-    def break_off(self, error: KraftlogError) -> None:
-        """A prefix of what is in flight arrives, then the reader sees `error`; the sender fails at once."""
-        count = self._network.draw_survivors(len(self._in_flight))
+    def break_off(self, error: KraftlogError, *, is_in_order: bool) -> None:
+        """A prefix of what is in flight arrives (all of it, if in order), then the reader sees `error`; the sender fails at
+        once."""
+        count = len(self._in_flight) if is_in_order else self._network.draw_survivors(len(self._in_flight))
         if self._network.is_blocked(self.source, self.target):
             count = 0
         survivors = [self._in_flight[index][1] for index in range(count)]
@@ -642,13 +665,14 @@ class _Pipe:
 
     def _push(self, arrive: Callable[[], None], *, with_previous: bool = False) -> None:
         """`with_previous`: in one packet with what is in flight, if anything is."""
-        if self._in_flight and with_previous:
-            at = self._in_flight[-1][0]
+        in_flight = self._in_flight
+        if in_flight and with_previous:
+            at = in_flight[-1][0]
         else:
             at = self._network.loop.time() + self._network.draw_latency()
-            if self._in_flight:
-                at = max(at, self._in_flight[-1][0])
-        self._in_flight.append((at, arrive))
+            if in_flight:
+                at = max(at, in_flight[-1][0])
+        in_flight.append((at, arrive))
         if not self._is_pumping:
             self._schedule(at - self._network.loop.time())
 
@@ -686,7 +710,8 @@ class _Pipe:
             self._end = (error,)
         _wake(self._reader)
         if self.on_end_delivered is not None:
-            self.on_end_delivered(error)
+            on_end_delivered, self.on_end_delivered = self.on_end_delivered, None
+            on_end_delivered(error)
 
 
 def _copy(error: KraftlogError) -> KraftlogError:

@@ -85,6 +85,8 @@ class Site:
     checks: ClusterChecks
     node_factory: NodeFactory
     note: Callable[[str], None]
+    dying: "list[Machine]"
+    """Whose power went in the midst of the operation that is on the stack."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,6 @@ class _Life:
     process: SimProcess
     node: RunningNode
     starting: SimTask[None]
-    checks: NodeChecks
     executor: SimExecutor
     is_stopping: bool = False
 
@@ -154,11 +155,6 @@ class Machine:
         life = self._life
         return life is not None and life.starting.done() and not life.is_stopping
 
-    def check(self) -> None:
-        """Look at the node's partitions."""
-        if self._life is not None:
-            self._life.checks.check(self._life.node.partitions)
-
     # --- lives
 
     def format_alone(self) -> None:
@@ -212,7 +208,8 @@ class Machine:
         )
         starting = site.loop.spawn(process, node.start(), name=f"start {name}")
         checks = NodeChecks(site.history, site.checks, node_id=self.number, logs=CachedLogs(self.fs, LOG_DIR))
-        self._life = _Life(process, node, starting, checks, executor)
+        process.check = lambda: checks.check(node.partitions)
+        self._life = _Life(process, node, starting, executor)
         starting.add_done_callback(self._on_started)
 
     def _on_started(self, starting: "asyncio.Task[None]") -> None:
@@ -325,7 +322,9 @@ class Machine:
         self.site.loop.call_later(down_ms / 1000, self.start)
 
     def _on_power_loss(self) -> None:
-        self.is_power_lost = True
+        if not self.is_power_lost:
+            self.is_power_lost = True
+            self.site.dying.append(self)
 
     def end(self) -> None:
         """Let go of everything, wherever it stands."""

@@ -55,7 +55,10 @@ class World:
         self.network = SimNetwork(self.loop, seeds.stream("network"), link_config)
         self.counters = Counters()
         checks = ClusterChecks(self.history, has_replicas=nodes > 1, is_user_topic=is_user_topic)
-        site = Site(self.loop, seeds, self.network, self.history, self.counters, checks, node_factory, self.note)
+        self._dying: list[Machine] = []
+        site = Site(
+            self.loop, seeds, self.network, self.history, self.counters, checks, node_factory, self.note, self._dying
+        )
         numbers = range(1, nodes + 1)
         self.machines = [Machine(site, number, {**_listeners(number, nodes), **node_config}) for number in numbers]
         self.address = ",".join(f"node-{number}:{BROKER_PORT}" for number in numbers)
@@ -163,12 +166,13 @@ class World:
         return any(machine.is_power_lost and machine.process is process for machine in self.machines)
 
     def _after_event(self) -> None:
-        ran = self.loop.ran
-        for machine in self.machines:
-            if machine.is_power_lost:
+        if self._dying:
+            for machine in self._dying:
                 machine.finish_power_loss()
-            elif ran is not None and self._checks_node and machine.process is ran:
-                machine.check()
+            self._dying.clear()
+        ran = self.loop.ran
+        if ran is not None and ran.check is not None and ran.is_alive and self._checks_node:
+            ran.check()
         if self.history.violation is not None:
             raise self.history.violation
 
