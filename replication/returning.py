@@ -57,26 +57,31 @@ class ReturningBroker:
         self._log_dir = log_dir
         self._is_known: bool | None = None
         self._former_epochs: dict[TopicPartition, int] = {}
-        """The leader epochs of the process before this one."""
+        """Those in which the controller has elected the process before this one: up to the metadata that show this one's
+        registration, because nobody is elected who has not seen its own."""
+        self._has_met_itself = False
         self._lost: set[TopicPartition] = set()
         self._has_looked_for_strays = False
 
     def meet(self, image: MetadataImage) -> None:
-        """The metadata of before the registration; later ones change nothing."""
+        """The next metadata, before anything is done about them. Those after the registration change nothing."""
+        broker = image.brokers.get(self._node_id)
         if self._is_known is None:
-            broker, epoch = image.brokers.get(self._node_id), self._log_dir.clean_broker_epoch
+            epoch = self._log_dir.clean_broker_epoch
             self._is_known = (
                 broker is not None
                 and self._directory_id in broker.log_dirs
                 and epoch in (NO_BROKER_EPOCH, broker.broker_epoch)
             )
-            if broker is not None and broker.incarnation_id != self._incarnation_id:
-                self._former_epochs = {
-                    (name, number): partition.leader_epoch
-                    for name, topic in image.topics.items()
-                    for number, partition in topic.partitions.items()
-                    if partition.leader_id == self._node_id
-                }
+        if broker is None or self._has_met_itself:
+            return
+        self._has_met_itself = broker.incarnation_id == self._incarnation_id
+        self._former_epochs |= {
+            (name, number): partition.leader_epoch
+            for name, topic in image.topics.items()
+            for number, partition in topic.partitions.items()
+            if partition.leader_id == self._node_id
+        }
 
     @property
     def is_known(self) -> bool:

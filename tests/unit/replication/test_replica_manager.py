@@ -410,6 +410,31 @@ async def test_a_new_log_that_a_power_loss_takes_is_made_anew() -> None:
         )
 
 
+async def test_nobody_leads_who_was_elected_as_the_process_before(fs: SimFileSystem) -> None:
+    """Back before its session has ended, perhaps with an empty disk: as long as the controller does not know, it may elect
+    this broker, for the process that it takes to be alive (a simulated cluster, seed 105)."""
+    broker = Broker(fs, incarnation_id=b"b" * 16)
+    register = metadata_pb2.RegisterBrokerRecord(node_id=1, incarnation_id=b"a" * 16, host="h", port=1)
+    topic_id = bytes(15) + b"\x07"
+    partition = metadata_pb2.PartitionRecord(topic_id=topic_id, replicas=[1, 2], in_sync_replicas=[1, 2], leader_id=2)
+    await broker.publish(
+        metadata_pb2.MetadataRecord(register_broker=register),
+        metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name=TOPIC, topic_id=topic_id)),
+        metadata_pb2.MetadataRecord(partition=partition),
+    )
+    change = metadata_pb2.PartitionChangeRecord(topic_id=topic_id, leader_id=1)
+    elected = metadata_pb2.MetadataRecord(partition_change=change)
+    await broker.publish(elected)
+    with pytest.raises(NotLeaderOrFollowerError):
+        broker.replicas.leader(TOPIC, 0)
+    register.incarnation_id, register.broker_epoch = b"b" * 16, broker.image.offset + 2
+    await broker.publish(elected, metadata_pb2.MetadataRecord(register_broker=register))
+    with pytest.raises(NotLeaderOrFollowerError):
+        broker.replicas.leader(TOPIC, 0)
+    await broker.publish(elected)
+    assert broker.replicas.leader(TOPIC, 0).leader_epoch == 3
+
+
 async def test_a_restart_keeps_what_was_flushed(fs: SimFileSystem) -> None:
     """The high watermark of a sole replica is what its log holds after recovery."""
     broker = Broker(fs)
