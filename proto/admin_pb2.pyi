@@ -178,7 +178,7 @@ class TopicDescription(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., internal: bool = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
-    __slots__ = ("partition", "leader_id", "leader_epoch", "replicas", "in_sync_replicas", "partition_epoch", "eligible_leader_replicas", "last_known_elr", "recovering", "adding_replicas", "removing_replicas", "min_in_sync_replicas")
+    __slots__ = ("partition", "leader_id", "leader_epoch", "replicas", "in_sync_replicas", "partition_epoch", "eligible_leader_replicas", "last_known_elr", "recovering", "adding_replicas", "removing_replicas", "min_in_sync_replicas", "flushed")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,7 @@ class PartitionDescription(_message.Message):
     ADDING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     REMOVING_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     MIN_IN_SYNC_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     leader_id: int
     leader_epoch: int
@@ -203,7 +204,8 @@ class PartitionDescription(_message.Message):
     adding_replicas: _containers.RepeatedScalarFieldContainer[int]
     removing_replicas: _containers.RepeatedScalarFieldContainer[int]
     min_in_sync_replicas: int
-    def __init__(self, partition: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync_replicas: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., recovering: bool = ..., adding_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., min_in_sync_replicas: _Optional[int] = ...) -> None: ...
+    flushed: bool
+    def __init__(self, partition: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync_replicas: _Optional[_Iterable[int]] = ..., partition_epoch: _Optional[int] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., recovering: bool = ..., adding_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., min_in_sync_replicas: _Optional[int] = ..., flushed: bool = ...) -> None: ...
 
 class DescribeConfigsRequest(_message.Message):
     __slots__ = ("allow_stale", "resources")

@@ -137,18 +137,20 @@ class AlterPartitionRequest(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[InSyncChange, _Mapping]]] = ...) -> None: ...
 
 class InSyncChange(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_epoch", "partition_epoch", "in_sync_replicas")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "partition_epoch", "in_sync_replicas", "flushed")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader_epoch: int
     partition_epoch: int
     in_sync_replicas: _containers.RepeatedCompositeFieldContainer[InSyncReplica]
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., in_sync_replicas: _Optional[_Iterable[_Union[InSyncReplica, _Mapping]]] = ...) -> None: ...
+    flushed: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., in_sync_replicas: _Optional[_Iterable[_Union[InSyncReplica, _Mapping]]] = ..., flushed: bool = ...) -> None: ...
 
 class InSyncReplica(_message.Message):
     __slots__ = ("node_id", "broker_epoch")

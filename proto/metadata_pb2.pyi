@@ -137,7 +137,7 @@ class RemoveTopicRecord(_message.Message):
     def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
 
 class PartitionRecord(_message.Message):
-    __slots__ = ("topic_id", "partition", "replicas", "in_sync_replicas", "removing_replicas", "adding_replicas", "leader_id", "leader_epoch", "partition_epoch", "directories", "eligible_leader_replicas", "last_known_elr", "leader_recovery_state")
+    __slots__ = ("topic_id", "partition", "replicas", "in_sync_replicas", "removing_replicas", "adding_replicas", "leader_id", "leader_epoch", "partition_epoch", "directories", "eligible_leader_replicas", "last_known_elr", "leader_recovery_state", "flushed")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +151,7 @@ class PartitionRecord(_message.Message):
     ELIGIBLE_LEADER_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
@@ -164,7 +165,8 @@ class PartitionRecord(_message.Message):
     eligible_leader_replicas: _containers.RepeatedScalarFieldContainer[int]
     last_known_elr: _containers.RepeatedScalarFieldContainer[int]
     leader_recovery_state: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., directories: _Optional[_Iterable[bytes]] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., leader_recovery_state: _Optional[int] = ...) -> None: ...
+    flushed: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync_replicas: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., directories: _Optional[_Iterable[bytes]] = ..., eligible_leader_replicas: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., leader_recovery_state: _Optional[int] = ..., flushed: bool = ...) -> None: ...
 
 class ReplicaList(_message.Message):
     __slots__ = ("replicas",)
@@ -173,7 +175,7 @@ class ReplicaList(_message.Message):
     def __init__(self, replicas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PartitionChangeRecord(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_id", "in_sync_replicas", "replicas", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr", "leader_recovery_state", "directories")
+    __slots__ = ("topic_id", "partition", "leader_id", "in_sync_replicas", "replicas", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr", "leader_recovery_state", "directories", "flushed")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +187,7 @@ class PartitionChangeRecord(_message.Message):
     LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    FLUSHED_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader_id: int
@@ -196,7 +199,8 @@ class PartitionChangeRecord(_message.Message):
     last_known_elr: ReplicaList
     leader_recovery_state: int
     directories: DirectoryList
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_id: _Optional[int] = ..., in_sync_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., removing_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., adding_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., eligible_leader_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., last_known_elr: _Optional[_Union[ReplicaList, _Mapping]] = ..., leader_recovery_state: _Optional[int] = ..., directories: _Optional[_Union[DirectoryList, _Mapping]] = ...) -> None: ...
+    flushed: bool
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_id: _Optional[int] = ..., in_sync_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., removing_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., adding_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., eligible_leader_replicas: _Optional[_Union[ReplicaList, _Mapping]] = ..., last_known_elr: _Optional[_Union[ReplicaList, _Mapping]] = ..., leader_recovery_state: _Optional[int] = ..., directories: _Optional[_Union[DirectoryList, _Mapping]] = ..., flushed: bool = ...) -> None: ...
 
 class ConfigRecord(_message.Message):
     __slots__ = ("resource_type", "resource_name", "key", "value")

@@ -7,6 +7,8 @@ Rules (DESIGN section 5, KIP-497, KIP-966):
   controller to take in. It does not move while the committed ISR is smaller than min.insync.replicas.
 - A follower leaves when it was last level with the leader longer ago than `replica.lag.time.max.ms`. It enters when its
   end has reached the high watermark and the start of the leader's epoch: before that it may lack what was acknowledged.
+- Where flush.policy has become `ack`, the leader tells the controller when everybody in the ISR has flushed through where
+  its log ended at that moment. Until then an unclean stop costs a replica its place, for some was acknowledged from memory.
 - One change of the ISR at a time is under way. Whether one whose answer was lost has happened, only a newer partition
   epoch or a refusal says; until then both ISRs hold.
 
@@ -53,6 +55,8 @@ class IsrProposal:
     """In which the leader has found it."""
     in_sync_replicas: tuple[tuple[int, int], ...]
     """(broker, broker epoch), the leader included."""
+    has_flushed: bool = False
+    """All of them have on disk what was acknowledged from memory before."""
 
 
 class BrokerState(Protocol):
@@ -77,6 +81,8 @@ class InSync:
         self.committed: frozenset[int] = frozenset()
         """The ISR that the metadata have."""
         self.pending: IsrProposal | None = None
+        self._flush_refused_in = -1
+        """The partition epoch in which the controller did not take it that everything is flushed."""
         self.set_replicas(replicas, now_ms)
 
     def set_replicas(self, replicas: Iterable[int], now_ms: float) -> None:
@@ -146,10 +152,12 @@ class InSync:
         max_lag_ms: float,
         now_ms: float,
         brokers: Mapping[int, BrokerState],
+        end_to_flush: int | None = None,
     ) -> IsrProposal | None:
         """The change of the ISR that is due, if any. It is under way from now on: call `refuse` if it is refused.
 
         `is_recovering`: this leader was elected uncleanly, and says with any proposal that it is ready (KIP-704).
+        `end_to_flush`: what the leader itself has flushed, and the controller wants to know of the others.
         """
         if self.pending is not None or self._node_id not in brokers:
             return None
@@ -169,15 +177,33 @@ class InSync:
                 and not broker.in_controlled_shutdown
             ):
                 wanted.add(replica)
-        if wanted == self.committed and not is_recovering:
+        has_flushed = (
+            end_to_flush is not None
+            and wanted == self.committed
+            and partition_epoch != self._flush_refused_in
+            and self._have_flushed(end_to_flush, brokers)
+        )
+        if wanted == self.committed and not is_recovering and not has_flushed:
             return None
         members = tuple((replica, brokers[replica].broker_epoch) for replica in sorted(wanted))
-        self.pending = IsrProposal(partition_epoch, members)
+        self.pending = IsrProposal(partition_epoch, members, has_flushed)
         return self.pending
+
+    def _have_flushed(self, end: int, brokers: Mapping[int, BrokerState]) -> bool:
+        """Whether each follower in the ISR has, as the process that it is."""
+        return all(
+            (follower := self.followers.get(replica)) is not None
+            and follower.ends.flushed_end_offset >= end
+            and follower.broker_epoch == brokers[replica].broker_epoch
+            for replica in self.committed
+            if replica != self._node_id
+        )
 
     def refuse(self, proposal: IsrProposal) -> bool:
         """The controller has not done it, and never will; whether it was under way."""
         if self.pending is not proposal:
             return False
         self.pending = None
+        if proposal.has_flushed:
+            self._flush_refused_in = proposal.partition_epoch
         return True

@@ -63,6 +63,7 @@ class PendingChange:
             leader_epoch=self.leader_epoch,
             partition_epoch=self.proposal.partition_epoch,
             in_sync_replicas=self.proposal.in_sync_replicas,
+            has_flushed=self.proposal.has_flushed,
         )
 
 
@@ -177,7 +178,7 @@ class IsrUpdates:
             await asyncio.wait(self._tasks)
 
     def look(self, partition: Partition) -> None:
-        """Something was heard of a follower of this partition: ask for the change that is due, if one is."""
+        """Something was heard of a follower of this partition, or it has flushed: ask for the change that is due, if any."""
         proposal = partition.propose_isr(
             max_lag_ms=self._max_lag_ms, monotonic_ms=self._clock.monotonic_ms(), brokers=self._image().brokers
         )
@@ -189,7 +190,8 @@ class IsrUpdates:
         while True:
             await asyncio.sleep(self._max_lag_ms / 2000)
             for partition in list(self._partitions.values()):
-                if partition.is_leader and (len(partition.replicas) > 1 or partition.is_recovering):
+                is_due = len(partition.replicas) > 1 or partition.is_recovering or partition.is_switching_to_ack
+                if partition.is_leader and is_due:
                     self.look(partition)
 
     async def _send_all(self) -> None:

@@ -148,7 +148,11 @@ class Partition:
         """Those of `replicas` that a reassignment is filling (KIP-455)."""
         self.is_recovering = False
         """Elected uncleanly, and not said to be ready yet."""
+        self.is_flushed = False
+        """As the metadata say: each replica in ISR and ELR has on disk all that was acknowledged."""
         self.failure: StorageError | None = None
+        self._switched: tuple[int, int] | None = None
+        """(partition epoch, log end) when this leader found flush.policy=ack without `is_flushed`."""
         self._in_sync: InSync | None = None
         """While it leads."""
         self._hot_marks: deque[int] = deque([log.log_end_offset], maxlen=HOT_BYTES // HOT_MARK_BYTES)
@@ -173,6 +177,7 @@ class Partition:
         in_sync_replicas: Sequence[int],
         adding_replicas: Sequence[int] = (),
         is_recovering: bool = False,
+        is_flushed: bool = False,
         monotonic_ms: float = 0.0,
     ) -> bool:
         """Lead from `leader_epoch` on, or take new replicas within it; returns whether the epoch is a new one."""
@@ -194,10 +199,13 @@ class Partition:
         self.replicas = tuple(replicas)
         self.adding_replicas = tuple(adding_replicas)
         self.is_recovering = is_recovering
+        self.is_flushed = is_flushed
         self._maybe_advance_high_watermark()
         return is_new
 
-    def become_follower(self, *, leader_id: int, leader_epoch: int, partition_epoch: int) -> bool:
+    def become_follower(
+        self, *, leader_id: int, leader_epoch: int, partition_epoch: int, is_flushed: bool = False
+    ) -> bool:
         """Follow `leader_id` (-1: none yet); returns whether anything changed."""
         if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
@@ -206,6 +214,7 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
+        self.is_flushed = is_flushed
         self._in_sync = None
         self.log.forget_unwritten_epochs()  # what comes may be of an older epoch than the one in which it led
         return changed
@@ -304,8 +313,13 @@ class Partition:
 
     @property
     def flushes_before_ack(self) -> bool:
-        """Whether acknowledgments wait for fsync."""
-        return self.log.config.flush_policy is FlushPolicy.ACK
+        """Whether acknowledgments wait for fsync: also as long as the metadata count on it."""
+        return self.is_flushed or self.log.config.flush_policy is FlushPolicy.ACK
+
+    @property
+    def is_switching_to_ack(self) -> bool:
+        """Whether this leader has to tell the controller when what was acknowledged from memory is flushed."""
+        return self.is_leader and not self.is_flushed and self.log.config.flush_policy is FlushPolicy.ACK
 
     @property
     def needs_flush(self) -> bool:
@@ -362,7 +376,21 @@ class Partition:
             max_lag_ms=max_lag_ms,
             now_ms=monotonic_ms,
             brokers=brokers,
+            end_to_flush=self._end_to_flush(),
         )
+
+    def _end_to_flush(self) -> int | None:
+        """Where the log ended at the switch to flush.policy=ack, once this leader itself has flushed that much.
+
+        Each switch is a partition epoch of its own, so whatever was acknowledged from memory is below the end that is
+        found in this one. Below min.insync.replicas there may be eligible leaders, of whom nothing is heard.
+        """
+        if not self.is_switching_to_ack or len(self.in_sync_replicas) < self.effective_min_in_sync_replicas:
+            return None
+        if self._switched is None or self._switched[0] != self.partition_epoch:
+            self._switched = (self.partition_epoch, self.log.log_end_offset)
+        end = self._switched[1]
+        return end if self.log.flushed_end_offset >= end else None
 
     @property
     def pending_isr(self) -> IsrProposal | None:

@@ -96,6 +96,7 @@ class ReplicaManager:
         self._listeners: dict[TopicPartition, dict[Listener, None]] = {}
         self._log_listeners: dict[TopicPartition, dict[Listener, None]] = {}
         self._fetchers: ReplicaFetchers | None = None
+        self._on_switching: Callable[[Partition], None] | None = None
         self._starts_to_follow: dict[TopicPartition, int] = {}
         """Where leaders' logs start by now, and those of this broker's replicas should."""
         self._following_starts: asyncio.Task[None] | None = None
@@ -125,6 +126,10 @@ class ReplicaManager:
     def replicate_with(self, fetchers: ReplicaFetchers) -> None:
         """Follow other brokers through these; before the first metadata."""
         self._fetchers = fetchers
+
+    def report_switches_to(self, on_switching: Callable[[Partition], None]) -> None:
+        """Call this whenever a leader that has to tell the controller of its switch to flush.policy=ack may have flushed."""
+        self._on_switching = on_switching
 
     @property
     def lost_replicas(self) -> frozenset[tuple[bytes, int]]:
@@ -372,20 +377,23 @@ class ReplicaManager:
                 in_sync_replicas=image.in_sync_replicas,
                 adding_replicas=image.adding_replicas,
                 is_recovering=image.is_recovering,
+                is_flushed=image.is_flushed,
                 monotonic_ms=self.clock.monotonic_ms(),
             )
-            if partition.needs_flush:
-                self._flushers[partition.key].request()
             self.progressed(partition.key)  # the high watermark may have moved with the in-sync replicas
         else:
             changed = partition.become_follower(
-                leader_id=leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
+                leader_id=leader_id,
+                leader_epoch=image.leader_epoch,
+                partition_epoch=image.partition_epoch,
+                is_flushed=image.is_flushed,
             )
             if fetchers is not None and changed:
                 if leader_id == NO_LEADER or partition.key in self._returning.lost:
                     fetchers.unfollow(partition.key)
                 else:
                     fetchers.follow(partition)
+        self._flush_as_promised(partition)
         if changed:
             self.progressed(partition.key)
             self._on_leadership(partition)
@@ -428,6 +436,14 @@ class ReplicaManager:
             partition = self._partitions.get((topic.name, number))
             if partition is not None:
                 self._log_dir.logs[partition.key].config = config
+                self._flush_as_promised(partition)
+
+    def _flush_as_promised(self, partition: Partition) -> None:
+        """What was not flushed under another role or flush.policy is due now."""
+        if partition.needs_flush:
+            self._flushers[partition.key].request()
+        elif partition.is_switching_to_ack and self._on_switching is not None:
+            self._on_switching(partition)
 
     def log_config(self, topic: str, image: MetadataImage | None = None) -> LogConfig:
         """The topic's configs over this node's defaults."""
@@ -571,6 +587,8 @@ class ReplicaManager:
 
     def _on_flushed(self, partition: Partition) -> None:
         self._cancel_flush_timer(partition.key)
+        if partition.is_switching_to_ack and self._on_switching is not None:
+            self._on_switching(partition)
         if partition.on_flushed() or (partition.flushes_before_ack and partition.is_leader):
             self.progressed(partition.key)
         if self._fetchers is not None and not partition.is_leader:

@@ -34,6 +34,7 @@ def describe_topic(topic: admin_pb2.TopicDescription, *, stale: bool = False) ->
                 adding_replicas=tuple(p.adding_replicas),
                 removing_replicas=tuple(p.removing_replicas),
                 min_in_sync_replicas=p.min_in_sync_replicas,
+                flushed=p.flushed,
             )
             for p in sorted(topic.partitions, key=lambda p: p.partition)
         ),

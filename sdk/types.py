@@ -114,6 +114,9 @@ class PartitionDescription:
     """Of `replicas`: those that leave when the reassignment is done."""
     min_in_sync_replicas: int = 1
     """What acks=all needs: min.insync.replicas, or all replicas if they are fewer."""
+    flushed: bool = True
+    """All that was acknowledged is on the disks of the replicas in sync. Not so with flush.policy=interval, and after a
+    switch to ack until they have flushed: a broker that stops uncleanly then counts as having lost records."""
 
     @property
     def is_offline(self) -> bool:

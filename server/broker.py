@@ -123,6 +123,7 @@ class Broker:
             progressed=self.replicas.progressed,
             max_lag_ms=config.replica_lag_time_max_ms,
         )
+        self.replicas.report_switches_to(self._isr_updates.look)
         self._leader_streams = LeaderStreams(
             self.replicas,
             clock,

@@ -66,9 +66,17 @@ class Assigner:
             raise InvalidReplicaAssignmentError(f"{where}: broker {unknown[0]} is not registered")
 
     def records(
-        self, topic_id: bytes, first: int, count: int, factor: int, assignments: Sequence[ReplicaAssignment]
+        self,
+        topic_id: bytes,
+        first: int,
+        count: int,
+        factor: int,
+        assignments: Sequence[ReplicaAssignment],
+        *,
+        is_flushed: bool,
     ) -> list[MetadataRecord]:
-        """The partitions from `first` on, placed unless there are assignments. Live replicas are in sync."""
+        """The partitions from `first` on, placed unless there are assignments. Live replicas are in sync. `is_flushed`:
+        acknowledgments will wait for the disk."""
         usable = self._brokers.usable_racks()
         if assignments:
             placed = [tuple(assignment.replicas) for assignment in assignments]
@@ -83,6 +91,7 @@ class Assigner:
                 replicas=replicas,
                 in_sync_replicas=in_sync,
                 leader_id=in_sync[0],
+                flushed=is_flushed,
             )
             check_created(new_partition(record))
             records.append(MetadataRecord(partition=record))

@@ -11,7 +11,7 @@ session expired           fenced: it leaves every ISR and leads nothing
 unregister                as lost for good: it also leaves the ELR
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 
 from kraftlog.kraft.controller.brokers import BrokerManager, BrokerRegistration, HeartbeatReply
 from kraftlog.kraft.controller.elections import ElectionManager, directory_of
@@ -21,7 +21,6 @@ from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.image import NO_DIRECTORY, BrokerImage, PartitionImage
 from kraftlog.proto.metadata_pb2 import MetadataRecord
 
-FLUSH_POLICY = "flush.policy"
 MAX_BROKERS_PER_FENCING = 1_000
 
 
@@ -35,15 +34,11 @@ class BrokerLife:
         partitions: PartitionStore,
         elections: ElectionManager,
         features: FeatureManager,
-        configs_of: Callable[[bytes], Mapping[str, str]],
-        default_flush_policy: str,
     ) -> None:
         self._brokers = brokers
         self._partitions = partitions
         self._elections = elections
         self._features = features
-        self._configs_of = configs_of
-        self._default_flush_policy = default_flush_policy
 
     def register(self, registration: BrokerRegistration, *, next_offset: int, now_ms: float) -> Result[int]:
         """The response is the broker epoch. A new process starts fenced, so its former leaderships move away."""
@@ -61,7 +56,7 @@ class BrokerLife:
         """Which replicas may lack records that they once acknowledged (KIP-966, adapted).
 
         A disk that is not there any more had some, and a damaged log may have. After an unclean stop a replica has all
-        of them if its topic acknowledges only what is on disk.
+        of them if all that was acknowledged is on disk.
         """
         if before is None:
             return lambda key, partition: True
@@ -77,7 +72,7 @@ class BrokerLife:
                 return True
             if was_clean or not is_restart:
                 return False
-            return self._configs_of(key[0]).get(FLUSH_POLICY, self._default_flush_policy) != "ack"
+            return not partition.is_flushed
 
         return has_lost
 

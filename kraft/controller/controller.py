@@ -26,6 +26,7 @@ from kraftlog.kraft.controller.config import MAX_ELECTIONS_PER_BALANCE, Controll
 from kraftlog.kraft.controller.configs import ConfigManager, ConfigSchema
 from kraftlog.kraft.controller.elections import ElectionManager
 from kraftlog.kraft.controller.features import SUPPORTED_FEATURES, Feature, FeatureManager
+from kraftlog.kraft.controller.flush_defaults import FlushDefaults
 from kraftlog.kraft.controller.in_sync_replicas import IsrAnswer, IsrChange, IsrManager
 from kraftlog.kraft.controller.operations import OperationManager, RequestId
 from kraftlog.kraft.controller.partitions import PartitionKey
@@ -185,9 +186,8 @@ class Controller:
             partitions=self.topics.partitions,
             elections=self.elections,
             features=self.features,
-            configs_of=self.topics.configs_of,
-            default_flush_policy=self._config.default_flush_policy,
         )
+        self.flush_defaults = FlushDefaults(self.topics)
 
     @property
     def is_active(self) -> bool:
@@ -218,6 +218,7 @@ class Controller:
         self.elections.restart()
         self.reassignments.look_at_all()
         self.raiser.brokers_changed()
+        self.flush_defaults.restart()
         self._report_recovering()
         self._next_balance_ms = now_ms + self._balance_interval_ms
         records = self.features.bootstrap_records()
@@ -242,7 +243,7 @@ class Controller:
 
     def poll(self, *, now_ms: float, wall_ms: int) -> float | None:
         """Fence brokers that are silent, go on with elections that were too many for one batch, end reassignments that are
-        done, give internal topics the replicas that they lack, and balance leaders.
+        done, give internal topics the replicas that they lack, follow another default of flush.policy, and balance leaders.
 
         At most one batch of each. Returns when to call again (monotonic ms), None while not active.
         """
@@ -253,6 +254,7 @@ class Controller:
             self._elect_left_over(now_ms, wall_ms),
             self._complete_reassignments(now_ms, wall_ms),
             self._raise_replication(now_ms, wall_ms),
+            self._follow_flush_defaults(now_ms, wall_ms),
             self._balance(now_ms, wall_ms),
         ]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -278,6 +280,10 @@ class Controller:
 
     def _raise_replication(self, now_ms: float, wall_ms: int) -> float | None:
         records = self.raiser.records()
+        return None if not records else self._carry_out(records, now_ms, wall_ms)
+
+    def _follow_flush_defaults(self, now_ms: float, wall_ms: int) -> float | None:
+        records = self.flush_defaults.records()
         return None if not records else self._carry_out(records, now_ms, wall_ms)
 
     def _balance(self, now_ms: float, wall_ms: int) -> float | None:

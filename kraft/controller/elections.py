@@ -16,7 +16,13 @@ from kraftlog.kraft.controller.config import (
     MAX_LOSSES_PER_BATCH,
     MAX_PARTITIONS_PER_REQUEST,
 )
-from kraftlog.kraft.controller.partition_change import Election, MayLead, PartitionRules, change_of
+from kraftlog.kraft.controller.partition_change import (
+    Election,
+    MayLead,
+    PartitionRules,
+    change_of,
+    flush_policy_change_of,
+)
 from kraftlog.kraft.controller.partitions import PartitionKey, PartitionStore
 from kraftlog.kraft.controller.result import Result
 from kraftlog.kraft.image import NO_DIRECTORY, NO_LEADER, BrokerImage, PartitionImage
@@ -123,7 +129,8 @@ class ElectionManager:
         self, topic_id: bytes, partition_count: int, before: PartitionRules, after: PartitionRules
     ) -> list[MetadataRecord]:
         """What other topic configs mean for its partitions: leaders where unclean elections are allowed, and no ELR
-        where it rested on another min.insync.replicas, unless it is all that could lead."""
+        where it rested on another min.insync.replicas, unless it is all that could lead; and what was flushed under one
+        flush.policy counts for nothing under the other."""
         if before == after:
             return []
         may_lead = self.may_lead(self._brokers.usable_racks())
@@ -132,6 +139,8 @@ class ElectionManager:
             is_raised = after.effective_min(partition) > before.effective_min(partition)
             doubtful = partition.eligible_leader_replicas if is_raised and partition.in_sync_replicas else ()
             changes.append(change_of(key[0], partition, after, may_lead, lost=frozenset(doubtful)))
+            if before.flushes_before_ack != after.flushes_before_ack:
+                changes.append(flush_policy_change_of(key[0], partition))
         return [change for change in changes if change is not None]
 
     def restart(self) -> None:

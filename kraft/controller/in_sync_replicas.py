@@ -40,6 +40,8 @@ class IsrChange:
     """(broker, broker epoch): all that are to be in the ISR, the leader included."""
     has_recovered: bool = True
     """Whether the leader is ready, if it was elected uncleanly (KIP-704)."""
+    has_flushed: bool = False
+    """Whether all of them have on disk what was acknowledged, after a switch to flush.policy=ack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class IsrManager:
                     may_lead,
                     in_sync_replicas=_in_order(partition, change),
                     has_recovered=change.has_recovered,
+                    has_flushed=change.has_flushed,
                     may_go_offline=False,
                 )
             except KraftlogError as error:

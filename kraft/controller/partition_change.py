@@ -13,6 +13,14 @@ The leader is, in this order:
 Replicas that leave an ISR which falls below min.insync.replicas enter the ELR: the high watermark does not move below
 that number, so they keep having every acknowledged record. When the ISR has reached it again, ELR and last-known ELR
 are empty. A replica that may have lost records (`lost`) leaves both for the last-known ELR.
+
+Who may have lost records in an unclean stop depends on `flush.policy`, and on what it was before:
+
+    the topic's policy       a partition is
+    ack from the beginning   flushed: recovery finds on its disk all that was acknowledged
+    interval                 not flushed; a leader acknowledges from memory only when the metadata say this
+    ack after interval       not flushed, until its leader has seen everybody in the ISR flush through where its log ended
+                             when it learnt of the policy, and nobody is in the ELR, who might not have flushed
 """
 
 from collections.abc import Callable, Iterable
@@ -40,6 +48,8 @@ class PartitionRules:
     min_insync_replicas: int
     unclean_election: bool
     """Whether a replica that may lack acknowledged records may lead."""
+    flushes_before_ack: bool = True
+    """Whether acknowledgments wait for the disk (`flush.policy=ack`)."""
 
     def effective_min(self, partition: PartitionImage) -> int:
         return self.effective_min_of(len(partition.original_replicas))
@@ -68,12 +78,13 @@ def change_of(
     lost: frozenset[int] = frozenset(),
     election: Election = Election.ONLINE,
     has_recovered: bool = False,
+    has_flushed: bool = False,
     may_go_offline: bool = True,
 ) -> MetadataRecord | None:
     """The record that makes the partition what it should be, None if it is that or is to stay as it is.
 
-    `in_sync_replicas`: the ISR that remains or is wanted (default: as it is). Without `may_go_offline` a partition that
-    would lose its leader is left alone.
+    `in_sync_replicas`: the ISR that remains or is wanted (default: as it is). `has_flushed`: all of it has on disk what
+    was acknowledged. Without `may_go_offline` a partition that would lose its leader is left alone.
     """
     isr = partition.in_sync_replicas if in_sync_replicas is None else tuple(in_sync_replicas)
     isr = tuple(replica for replica in isr if replica not in lost)
@@ -87,7 +98,10 @@ def change_of(
         elr, last_known = _eligible(partition, isr, rules, lost)
     else:
         elr, last_known = (), ()  # the log goes on from another end: nobody else's is known to hold it
-    record = _difference(topic_id, partition, choice, isr, elr, last_known, has_recovered=has_recovered)
+    is_flushed = partition.is_flushed or (has_flushed and rules.flushes_before_ack and not elr)
+    record = _difference(
+        topic_id, partition, choice, isr, elr, last_known, has_recovered=has_recovered, is_flushed=is_flushed
+    )
     if record is None:
         return None
     changed_partition(partition, record)  # raises what no transition allows, before anything is written
@@ -128,7 +142,9 @@ def replicas_change_of(
         if choice.leader_id not in isr:
             isr = (choice.leader_id,)
     elr, last_known = _eligible(after, isr, rules, frozenset())
-    record = _difference(topic_id, partition, choice, isr, elr, last_known, has_recovered=False)
+    record = _difference(
+        topic_id, partition, choice, isr, elr, last_known, has_recovered=False, is_flushed=partition.is_flushed
+    )
     if record is None:
         record = PartitionChangeRecord(topic_id=topic_id, partition=partition.partition)
     for name, before, wanted in (
@@ -144,6 +160,14 @@ def replicas_change_of(
         record.directories.CopyFrom(DirectoryList(directories=directories))
     if not set(partition.replicas) <= set(replicas):
         record.leader_id = choice.leader_id  # another epoch, also with the same leader: see `transitions`
+    changed_partition(partition, record)
+    return MetadataRecord(partition_change=record)
+
+
+def flush_policy_change_of(topic_id: bytes, partition: PartitionImage) -> MetadataRecord:
+    """The record for a topic whose flush.policy is another one from now on, whichever. Its partition epoch tells what its
+    leader had found before from what it finds afterwards."""
+    record = PartitionChangeRecord(topic_id=topic_id, partition=partition.partition, flushed=False)
     changed_partition(partition, record)
     return MetadataRecord(partition_change=record)
 
@@ -196,6 +220,7 @@ def _difference(
     last_known: tuple[int, ...],
     *,
     has_recovered: bool,
+    is_flushed: bool,
 ) -> PartitionChangeRecord | None:
     nothing = PartitionChangeRecord(topic_id=topic_id, partition=partition.partition)
     record = PartitionChangeRecord(topic_id=topic_id, partition=partition.partition)
@@ -211,4 +236,6 @@ def _difference(
         record.leader_recovery_state = RECOVERING
     elif has_recovered and partition.is_recovering:
         record.leader_recovery_state = RECOVERED
+    if is_flushed != partition.is_flushed:
+        record.flushed = is_flushed
     return None if record == nothing else record

@@ -58,6 +58,9 @@ class PartitionStore:
     def __getitem__(self, key: PartitionKey) -> PartitionImage:
         return self._partitions[key]
 
+    def items(self) -> list[tuple[PartitionKey, PartitionImage]]:
+        return [(key, self._partitions[key]) for key in sorted(self._partitions)]
+
     def led_by(self, node_id: int) -> list[PartitionKey]:
         return self._led_by.of(node_id)
 
@@ -105,7 +108,7 @@ class PartitionStore:
 
     def recovering(self) -> list[tuple[PartitionKey, PartitionImage]]:
         """Led uncleanly, and the leader has not recovered; looks at every partition."""
-        return [(key, self._partitions[key]) for key in sorted(self._partitions) if self._partitions[key].is_recovering]
+        return [(key, partition) for key, partition in self.items() if partition.is_recovering]
 
     def put(self, key: PartitionKey, partition: PartitionImage | None) -> None:
         """Part of replaying a record. None: the partition is deleted."""

@@ -56,6 +56,7 @@ from kraftlog.proto.seams import Random
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
+FLUSH_POLICY = "flush.policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class TopicManager:
                 if UNCLEAN_ELECTION in configs
                 else self._config.unclean_leader_election_enable
             ),
+            flushes_before_ack=configs.get(FLUSH_POLICY, self._config.default_flush_policy) == "ack",
         )
 
     def _new_budget(self) -> "_Budget":
@@ -244,7 +246,14 @@ class TopicManager:
         return [
             MetadataRecord(topic=TopicRecord(name=topic.name, topic_id=topic_id)),
             *self._configs.records_for_topic(topic.name, topic.configs),
-            *self.assigner.records(topic_id, 0, shape.partition_count, shape.replication_factor, topic.assignments),
+            *self.assigner.records(
+                topic_id,
+                0,
+                shape.partition_count,
+                shape.replication_factor,
+                topic.assignments,
+                is_flushed=self._rules(topic.configs).flushes_before_ack,
+            ),
         ]
 
     # --- deletion -----------------------------------------------------------------------------------------------
@@ -299,7 +308,14 @@ class TopicManager:
                 continue
             if not request.validate_only:
                 first, added = topic.partition_count, growth.total_count - topic.partition_count
-                records += self.assigner.records(topic.topic_id, first, added, factor, growth.assignments)
+                records += self.assigner.records(
+                    topic.topic_id,
+                    first,
+                    added,
+                    factor,
+                    growth.assignments,
+                    is_flushed=self.rules_of(topic.topic_id).flushes_before_ack,
+                )
         return Result(response, records)
 
     def _check_growth(self, growth: NewPartitions) -> tuple[_Topic, int]:

@@ -33,6 +33,9 @@ class PartitionImage:
     """The leader was elected although it may lack acknowledged records, and has not said yet that it is ready (KIP-704)."""
     directories: tuple[bytes, ...] = ()
     """Directory of each replica, in the order of `replicas`; NO_DIRECTORY where it is not known. Empty: of none."""
+    is_flushed: bool = False
+    """Each replica in the ISR or ELR has on disk all that was acknowledged, and acknowledgments wait for the disk: an
+    unclean stop costs none of them its place. Else some may have been acknowledged from memory (`flush.policy`)."""
 
     @property
     def is_reassigning(self) -> bool:

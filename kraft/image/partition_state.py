@@ -24,6 +24,7 @@ def new_partition(record: PartitionRecord) -> PartitionImage:
         last_known_elr=tuple(record.last_known_elr),
         is_recovering=record.leader_recovery_state == RECOVERING,
         directories=tuple(record.directories),
+        is_flushed=record.flushed,
     )
     check_shape(partition)
     return partition
@@ -45,6 +46,7 @@ def partition_record(topic_id: bytes, partition: PartitionImage) -> PartitionRec
         eligible_leader_replicas=partition.eligible_leader_replicas,
         last_known_elr=partition.last_known_elr,
         leader_recovery_state=RECOVERING if partition.is_recovering else RECOVERED,
+        flushed=partition.is_flushed,
     )
 
 
@@ -78,6 +80,7 @@ def changed_partition(partition: PartitionImage, record: PartitionChangeRecord) 
         directories=(
             tuple(record.directories.directories) if record.HasField("directories") else partition.directories
         ),
+        is_flushed=record.flushed if record.HasField("flushed") else partition.is_flushed,
     )
     check_change(partition, changed)
     return changed

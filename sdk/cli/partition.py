@@ -89,6 +89,7 @@ def _row(name: str, each: "PartitionDescription") -> tuple[object, ...]:
             ("recovering", each.recovering),
             ("under min ISR", each.is_under_min_isr),
             ("under-replicated", each.is_under_replicated),
+            ("not flushed", not each.flushed),
             (f"adding {_list(each.adding_replicas)}", bool(each.adding_replicas)),
             (f"removing {_list(each.removing_replicas)}", bool(each.removing_replicas)),
         )

@@ -226,6 +226,7 @@ class AdminHandler:
                     adding_replicas=partition.adding_replicas,
                     removing_replicas=partition.removing_replicas,
                     min_in_sync_replicas=effective_min_in_sync(min_in_sync, len(partition.original_replicas)),
+                    flushed=partition.is_flushed,
                 )
                 for partition in topic.partitions.values()
             ],

@@ -255,6 +255,7 @@ class ControllerClient:
                         controller_pb2.InSyncReplica(node_id=replica, broker_epoch=epoch)
                         for replica, epoch in change.in_sync_replicas
                     ],
+                    flushed=change.has_flushed,
                 )
                 for change in changes
             ],

@@ -120,6 +120,7 @@ class ControllerService:
                     leader_epoch=change.leader_epoch,
                     partition_epoch=change.partition_epoch,
                     in_sync_replicas=tuple((each.node_id, each.broker_epoch) for each in change.in_sync_replicas),
+                    has_flushed=change.flushed,
                 )
                 for change in request.changes
             ],

@@ -55,6 +55,7 @@ def full_image() -> MetadataImage:
         last_known_elr=(3,),
         is_recovering=True,
         directories=(bytes(16), TOPIC_ID, TOPIC_ID),
+        is_flushed=True,
     )
     broker = BrokerImage(
         node_id=2,

@@ -72,6 +72,8 @@ class History:
         """Whether another replica may lead, which learns the high watermark later than clients do."""
         self.is_compacted = is_compacted
         """Whether superseded records may vanish."""
+        self.counts_memory = False
+        """Whether what is acknowledged need not be on a disk, for now."""
         self.compacted_count = 0
         """Known records that had vanished at the end."""
         self.violation: InvariantViolation | None = None

@@ -1,4 +1,5 @@
-"""Carries out the faults of a plan on a world, and mends what needs a hand: a node whose disk was lost gets its vote again."""
+"""Carries out the faults of a plan on a world, and mends what needs a hand: a node whose disk was lost gets its vote again.
+Some faults are an operator's doing."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,14 +13,18 @@ from kraftlog.testing.sim.workload import Client
 from kraftlog.testing.sim.world import World
 
 REPAIR_PAUSE_S = 0.5  # virtual, between two looks of the operator
+SWITCH_PATIENCE_S = 60.0
+FLUSH_POLICY_DOWN_MS = 500.0
 
 
 class Nemesis:
     """Used from the world's loop."""
 
     def __init__(
-        self, world: World, *, set_storm: Callable[[bool], None], replace_reader: Callable[[int], None]
+        self, world: World, *, topic: str, set_storm: Callable[[bool], None], replace_reader: Callable[[int], None]
     ) -> None:
+        """`topic`: of the load."""
+        self._topic = topic
         self.world = world
         self.faults = 0
         """How many it has carried out."""
@@ -73,6 +78,8 @@ class Nemesis:
                 world.loop.call_later(planned.duration_ms / 1000, machine.slow_disk, 1.0)
             case Fault.CLOCK_JUMP:
                 machine.clock.be_off_by(planned.amount)
+            case Fault.FLUSH_POLICY:
+                await self._switch_flush_policy(planned)
             case Fault.CONSUMER_LEAVES:
                 self._replace_reader(planned.client)
             case _:
@@ -113,8 +120,8 @@ class Nemesis:
         work = self._repair(operator, machine, lost)
         self.world.spawn_client(operator.process, work, name=operator.host)
 
-    async def _repair(self, operator: Client, machine: Machine, lost: bytes) -> None:
-        async with AsyncAdmin(
+    def _admin(self, operator: Client) -> AsyncAdmin:
+        return AsyncAdmin(
             bootstrap_servers=self.world.address,
             client_id=operator.host,
             request_timeout_ms=3_000,
@@ -122,7 +129,10 @@ class Nemesis:
             connector=operator.network,
             clock=operator.clock,
             random=operator.random,
-        ) as admin:
+        )
+
+    async def _repair(self, operator: Client, machine: Machine, lost: bytes) -> None:
+        async with self._admin(operator) as admin:
             while True:
                 if await self._has_vote(admin, machine, lost) and not self.world.out_of_sync():
                     break
@@ -144,3 +154,47 @@ class Nemesis:
         except KraftlogError as error:
             self.world.note(f"{machine.host} has no vote yet: {type(error).__name__}")
         return False
+
+    # --- flush.policy
+
+    async def _switch_flush_policy(self, planned: PlannedFault) -> None:
+        """Unless something is out of order: with acknowledgments from memory, nobody promises more than Kafka does."""
+        if self.world.out_of_sync() or not all(machine.is_whole for machine in self.world.machines):
+            return
+        operator = Client(self.world, f"operator-{self.faults}")
+        work = self._switch_to_and_fro(operator, planned.duration_ms / 1000)
+        await asyncio.wait([self.world.spawn_client(operator.process, work, name=operator.host)])
+        if planned.amount:
+            for machine in self.world.machines:
+                machine.lose_power(FLUSH_POLICY_DOWN_MS)
+
+    async def _switch_to_and_fro(self, operator: Client, pause_s: float) -> None:
+        world = self.world
+        async with self._admin(operator) as admin:
+            world.history.counts_memory = True
+            await self._set_policy(admin, "interval")
+            await asyncio.sleep(pause_s)
+            await self._set_policy(admin, "ack")
+            deadline = world.loop.time() + SWITCH_PATIENCE_S
+            while not await self._is_flushed(admin):
+                if world.loop.time() > deadline:
+                    world.history.violate("LIVENESS", f"flush.policy=ack has no effect after {SWITCH_PATIENCE_S:.0f} s")
+                    return
+                await asyncio.sleep(REPAIR_PAUSE_S / 10)
+        world.note("flush.policy=ack is in effect")
+        world.history.counts_memory = False
+
+    async def _set_policy(self, admin: AsyncAdmin, policy: str) -> None:
+        while True:
+            try:
+                return await admin.alter_configs(self._topic, set={"flush.policy": policy})
+            except KraftlogError as error:
+                self.world.note(f"flush.policy={policy} is not set yet: {type(error).__name__}")
+                await asyncio.sleep(REPAIR_PAUSE_S)
+
+    async def _is_flushed(self, admin: AsyncAdmin) -> bool:
+        try:
+            [topic] = await admin.describe_topics([self._topic])
+        except KraftlogError:
+            return False
+        return all(partition.flushed for partition in topic.partitions)

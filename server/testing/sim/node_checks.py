@@ -3,7 +3,7 @@
 W-1  log start <= high watermark <= log end and flushed end <= log end, of every partition
 W-2  within one life of a node: log start and high watermark of a partition never go back, and of a leader neither do log
      end and flushed end (a follower truncates what its leader does not have)
-W-3  with flush.policy=ack the high watermark never passes the leader's flushed end
+W-3  where the metadata count on it (flush.policy=ack) the high watermark never passes the leader's flushed end
 W-4  what was acknowledged is below the log end of the newest leader
 I-08 a leader epoch has one leader
 I-12 what lies below a high watermark is the same on all nodes, byte for byte
@@ -50,7 +50,7 @@ class _Partition(Protocol):
     def leader_epoch(self) -> int: ...
 
     @property
-    def flushes_before_ack(self) -> bool: ...
+    def is_flushed(self) -> bool: ...
 
 
 class ClusterChecks:
@@ -157,7 +157,7 @@ class NodeChecks:
         if log_start < before[0] or high_watermark < before[3] or (is_shorter and partition.is_leader):
             self._history.violate("W-2", f"{name}: from {_text(before)} to {_text(ends)}")
         if partition.is_leader:
-            if partition.flushes_before_ack and high_watermark > flushed_end:
+            if partition.is_flushed and high_watermark > flushed_end:
                 self._history.violate("W-3", f"{name}: {_text(ends)}")
             if self._cluster.is_newest_leader(where, partition.leader_epoch, self._node_id):
                 known = self._history.partitions.get(where)

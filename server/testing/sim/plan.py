@@ -45,6 +45,9 @@ class Fault(StrEnum):
     """What the node sends reaches no other node for `duration_ms`; with an `amount`, what the others send to it."""
     CUT_LINK = "cut-link"
     """The node and the `client`-th of the others do not hear each other for `duration_ms`; with an `amount` only one way."""
+    FLUSH_POLICY = "flush-policy"
+    """For `duration_ms` acknowledgments come from memory (flush.policy=interval), then from the disk again. When the metadata say
+    that this is in effect, with an `amount` all nodes lose power. No other fault begins in between."""
     DISK_LOSS = "disk-loss"
     """The node comes back with an empty disk, gets its vote again, and copies everything; one node at a time."""
 
@@ -86,6 +89,7 @@ _CLUSTER_WEIGHTS = {
 }
 _CRASHES = (Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL)
 CRASHES_MIN = 3
+FLUSH_POLICY_SHARE = 0.3  # of the runs
 STORM_MS = (2_000.0, 7_000.0)
 STORM_GAP_MS = (100.0, 2_500.0)
 CALM_MS = (10_000.0, 70_000.0)
@@ -117,6 +121,11 @@ def draw_plan(randomness: random.Random, *, duration_ms: float, nodes: int = 1) 
     while sum(planned.fault in _CRASHES for planned in faults) < CRASHES_MIN:
         at_ms = randomness.uniform(*randomness.choice(storms))
         faults.append(_draw(randomness, at_ms, randomness.choice(_CRASHES), nodes))
+    if nodes > 1 and randomness.random() < FLUSH_POLICY_SHARE:
+        at_ms = randomness.uniform(0, duration_ms)
+        faults.append(
+            PlannedFault(at_ms, Fault.FLUSH_POLICY, randomness.uniform(0, 3_000), amount=randomness.randrange(4))
+        )
     return Plan(tuple(storms), tuple(sorted(faults, key=lambda planned: planned.at_ms)), duration_ms)
 
 
@@ -160,7 +169,7 @@ def _draw_one(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedF
             duration_ms = randomness.uniform(50, 15_000)  # up to several session time-outs
             amount, client = randomness.randrange(2), randomness.randrange(64)
             return PlannedFault(at_ms, fault, duration_ms=duration_ms, amount=amount, client=client)
-        case Fault.BREAK:
+        case Fault.BREAK | Fault.FLUSH_POLICY:
             return PlannedFault(at_ms, fault, client=randomness.randrange(64))
 
 

@@ -208,7 +208,7 @@ class _Run:
         self._reader_count = 0
         self._observer = Observer(self.world, "observer", TOPIC, config.partitions)
         self._metadata_client = MetadataClient(self.world, "metadata-client")
-        self.nemesis = Nemesis(self.world, set_storm=self._set_storm, replace_reader=self._replace_reader)
+        self.nemesis = Nemesis(self.world, topic=TOPIC, set_storm=self._set_storm, replace_reader=self._replace_reader)
         self._tasks: dict[Worker, SimTask[None]] = {}
 
     def execute(self) -> InvariantViolation | None:

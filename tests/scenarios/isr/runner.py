@@ -23,6 +23,7 @@ happens by itself. Commands, one a line; blocks end with `----` and the outcome,
     fail-over                      another controller
     kill 1 / power 1 / stop 1 / lose-disk 1 / start 1
     elect preferred|unclean
+    policy ack|interval            the topic's flush.policy
     delete 1 3                     the records before offset 3
     isr                            what the controller has
     logs                           value/epoch of each record; `|` is the high watermark, `!` the end of what is on disk
@@ -231,6 +232,9 @@ class Scenario:
         else:
             self._world.elect_uncleanly()
 
+    def do_policy(self, policy: str) -> None:
+        self._world.set_flush_policy(policy)
+
     def do_isr(self) -> None:
         state = self._world.state
         places = [f"ISR {_list(state.in_sync_replicas)}"]
@@ -239,7 +243,8 @@ class Scenario:
         if state.last_known_elr:
             places.append(f"last known ELR {_list(state.last_known_elr)}")
         leader = "nobody leads" if state.leader_id < 0 else f"{state.leader_id} leads"
-        self._say(f"{leader} in epoch {state.leader_epoch}, {', '.join(places)}{', recovering' * state.is_recovering}")
+        places += ["recovering"] * state.is_recovering + ["not flushed"] * (not state.is_flushed)
+        self._say(f"{leader} in epoch {state.leader_epoch}, {', '.join(places)}")
 
     # --- life
 

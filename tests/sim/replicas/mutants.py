@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from kraftlog.kraft.controller.broker_life import BrokerLife
+from kraftlog.kraft.controller.elections import ElectionManager
 from kraftlog.kraft.controller.in_sync_replicas import IsrManager
+from kraftlog.kraft.controller.partition_change import change_of
+from kraftlog.kraft.image import PartitionImage
 from kraftlog.logstore import Log
 from kraftlog.proto.errors import InvalidUpdateVersionError, NotLeaderOrFollowerError
+from kraftlog.proto.metadata_pb2 import MetadataRecord, PartitionChangeRecord
 from kraftlog.replication.in_sync import Follower, InSync, IsrProposal, ReplicaEnds
 from kraftlog.replication.isr_updates import PendingChange, PendingChanges
 from kraftlog.replication.partition import Partition
@@ -180,6 +184,60 @@ def trusts_lost_disks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerLife, "_has_lost", lambda self, before, registration: lambda key, partition: False)
 
 
+def switches_to_ack_at_once(patch: pytest.MonkeyPatch) -> None:
+    """With flush.policy=ack everybody has on disk what was acknowledged from memory before."""
+    rules_changed = ElectionManager.rules_changed
+
+    def change(self: ElectionManager, *about: Any) -> list[MetadataRecord]:
+        records = rules_changed(self, *about)
+        for record in records:
+            if record.partition_change.HasField("flushed"):
+                record.partition_change.flushed = about[-1].flushes_before_ack
+        return records
+
+    patch.setattr(ElectionManager, "rules_changed", change)
+
+
+def switches_to_ack_with_the_leader(patch: pytest.MonkeyPatch) -> None:
+    """The switch is in effect when the leader has flushed."""
+    patch.setattr(InSync, "_have_flushed", lambda self, end, brokers: True)
+
+
+def switches_without_a_partition_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A switch leaves no record in a partition of which nothing is known to be flushed."""
+    rules_changed = ElectionManager.rules_changed
+
+    def change(self: ElectionManager, *about: Any) -> list[MetadataRecord]:
+        return [
+            record
+            for record in rules_changed(self, *about)
+            if not record.partition_change.HasField("flushed")
+            or self._partitions[record.partition_change.topic_id, record.partition_change.partition].is_flushed
+        ]
+
+    patch.setattr(ElectionManager, "rules_changed", change)
+
+
+def switches_with_eligible_leaders(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks whether those in the ELR have flushed."""
+
+    def end(self: Partition) -> int | None:
+        end = self.log.log_end_offset
+        return end if self.is_switching_to_ack and self.log.flushed_end_offset >= end else None
+
+    def change(topic_id: bytes, partition: PartitionImage, *rest: Any, **wanted: Any) -> MetadataRecord | None:
+        record = change_of(topic_id, partition, *rest, **wanted)
+        if wanted.get("has_flushed") and not partition.is_flushed:
+            record = record or MetadataRecord(
+                partition_change=PartitionChangeRecord(topic_id=topic_id, partition=partition.partition)
+            )
+            record.partition_change.flushed = True
+        return record
+
+    patch.setattr(Partition, "_end_to_flush", end)
+    patch.setattr("kraftlog.kraft.controller.in_sync_replicas.change_of", change)
+
+
 MUTANTS: dict[str, Mutant] = {
     mutant.__name__.replace("_", "-"): mutant
     for mutant in (
@@ -204,5 +262,9 @@ MUTANTS: dict[str, Mutant] = {
         takes_any_partition_epoch,
         takes_any_member,
         trusts_lost_disks,
+        switches_to_ack_at_once,
+        switches_to_ack_with_the_leader,
+        switches_without_a_partition_epoch,
+        switches_with_eligible_leaders,
     )
 }

@@ -36,6 +36,8 @@ class Mode:
     """To other replicas, or the cancellation of one."""
     replicas: int | None = None
     """At first; None: one on each node."""
+    switch: float = 0.0
+    """Of flush.policy, to and fro; an operator then also takes what there is where nobody may lead."""
     clock_rates: tuple[float, float] = (1.0, 1.0)
     nodes: int = 3
     configs: tuple[tuple[str, str], ...] = ()
@@ -79,6 +81,7 @@ MODES = (
         election=0.005,
     ),
     Mode("memory", kill=0.004, stop=0.002, cut=0.006, configs=(("flush.policy", "interval"),)),
+    Mode("policies", switch=0.02, power_loss=0.004, cut=0.004, stall=0.01, fail_over=0.004, election=0.005),
 )
 
 
@@ -216,6 +219,10 @@ class Run:
         if self.random.random() < mode.reassignment:
             target = self.random.sample(list(world.nodes), self.random.choice((1, 2, 3, 3)))
             world.reassign(None if self.random.random() < 0.2 else target)
+        if self.random.random() < mode.switch:
+            world.set_flush_policy(self.random.choice(("ack", "interval")))
+        if mode.switch and world.state.leader_id < 0 and self.random.random() < 0.02:
+            world.elect_uncleanly()
         if self.random.random() < mode.deletion and (leaders := self._leaders()):
             leader = self.random.choice(leaders)
             world.delete_records(leader, self.random.randint(0, leader.partition.high_watermark))
@@ -296,7 +303,8 @@ class Run:
 
     def _check_may_be_offline(self) -> None:
         """Only where nobody is known to have everything."""
-        if self.mode.lost_disk == 0 and dict(self.mode.configs).get("flush.policy") != "interval":
+        is_always_flushed = self.mode.switch == 0 and dict(self.mode.configs).get("flush.policy") != "interval"
+        if self.mode.lost_disk == 0 and is_always_flushed:
             raise Violation(f"no leader, though every disk is there: {self.world.state}")
 
     def _is_healed(self) -> bool:

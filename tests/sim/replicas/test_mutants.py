@@ -27,6 +27,10 @@ CONVICTED_BY_SCENARIO = {
     "moves-below-min-isr": "min_isr",
     "never-diverges": "divergence",
     "never-truncates": "divergence",
+    "switches-to-ack-at-once": "policy_switch",
+    "switches-to-ack-with-the-leader": "policy_switch",
+    "switches-with-eligible-leaders": "policy_switch",
+    "switches-without-a-partition-epoch": "policy_switch",
     "takes-any-member": "restarted_follower",
     "takes-any-partition-epoch": "overtaken_requests",
     "truncates-by-the-leaders-epoch-alone": "divergence_in_several_epochs",
@@ -38,6 +42,8 @@ TOO_RARE = {
     "enters-with-any-broker-epoch",
     "gives-up-what-was-refused-once",
     "keeps-unwritten-epochs",
+    "switches-with-eligible-leaders",
+    "switches-without-a-partition-epoch",
     "takes-any-member",
 }
 """What random runs did not break within 25 seeds of each mode."""

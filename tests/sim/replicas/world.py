@@ -19,12 +19,16 @@ from enum import Enum
 from typing import Any, cast
 
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig, IsrChange
-from kraftlog.kraft.image import MetadataImage, PartitionImage
-from kraftlog.logstore import FlushPolicy, Log, LogConfig
+from kraftlog.kraft.image import RESOURCE_TOPIC, MetadataImage, PartitionImage
+from kraftlog.logstore import Log, LogConfig
 from kraftlog.proto.admin_pb2 import (
+    AlterConfigsResource,
     AlterPartitionReassignmentsRequest,
+    ConfigChange,
+    ConfigResource,
     ElectionTopic,
     ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
     NewTopic,
     PartitionReassignment,
     ReplicaAssignment,
@@ -119,22 +123,24 @@ class Node:
 
     def start(self) -> None:
         self.is_up = True
+        self.image: MetadataImage | None = None
         self._open()
         self.changes = PendingChanges(lambda key: None)
         self.followings: dict[int, LeaderFollowing] = {}
-        self.image: MetadataImage | None = None
         self.applied = -1
         self.broker_epoch = -1
         self.asked: tuple[list[PendingChange], list[Any]] | None = None
 
     def _open(self) -> None:
-        world = self.world
+        world, image = self.world, self.image
         self.log = Log(
             self.fs,
             DIRECTORY,
             topic=TOPIC,
             partition=0,
-            config=LogConfig.from_configs(world.topic_configs),
+            config=LogConfig.from_configs(
+                world.topic_configs if image is None else image.configs(RESOURCE_TOPIC, TOPIC)
+            ),
             now_ms=int(world.now_ms),
         )
         self.partition = Partition(TOPIC, 0, self.log, node_id=self.node_id, topic_id=world.topic_id)
@@ -178,6 +184,7 @@ class Node:
         found = self.image.partition(TOPIC, 0)
         if found is not None:
             self._take_role(found)
+        self.log.config = LogConfig.from_configs(self.image.configs(RESOURCE_TOPIC, TOPIC))
         return True
 
     def _take_role(self, image: PartitionImage) -> None:
@@ -195,11 +202,15 @@ class Node:
                 in_sync_replicas=image.in_sync_replicas,
                 adding_replicas=image.adding_replicas,
                 is_recovering=image.is_recovering,
+                is_flushed=image.is_flushed,
                 monotonic_ms=self.now_ms,
             )
             return
         changed = partition.become_follower(
-            leader_id=image.leader_id, leader_epoch=image.leader_epoch, partition_epoch=image.partition_epoch
+            leader_id=image.leader_id,
+            leader_epoch=image.leader_epoch,
+            partition_epoch=image.partition_epoch,
+            is_flushed=image.is_flushed,
         )
         if changed:
             self._unfollow()
@@ -309,7 +320,7 @@ class World:
     def publish(self) -> None:
         self.versions.append(self.harness.image)
         elections, self.harness.unclean_elections[:] = list(self.harness.unclean_elections), []
-        if elections:
+        if elections and self.state.leader_id >= 0:  # else a later controller tells of it again
             self._take_history_of(self.nodes[self.state.leader_id])
 
     def _take_history_of(self, node: Node) -> None:
@@ -371,7 +382,9 @@ class World:
         batch = node.changes.batch(node.now_ms)
         if not batch or node.asked is not None:
             return
-        asks = f"{node.node_id} asks for the ISR {[replica for replica, _ in batch[0].proposal.in_sync_replicas]}"
+        members = [replica for replica, _ in batch[0].proposal.in_sync_replicas]
+        what = "says that all is flushed in the ISR" if batch[0].proposal.has_flushed else "asks for the ISR"
+        asks = f"{node.node_id} {what} {members}"
         request = LateRequest(
             node.node_id, node.broker_epoch, [waiting.change for waiting in batch], self.now_ms + SETTLE_MS / 2
         )
@@ -456,6 +469,15 @@ class World:
         response = self.harness.run(lambda: self.harness.controller.alter_partition_reassignments(request))
         self._publish_if_new()
         self.note(f"reassignment to {target}: {response.partitions[0].error_message or self.state}")
+
+    def set_flush_policy(self, policy: str) -> None:
+        """By an operator."""
+        change = ConfigChange(name="flush.policy", operation=ConfigChange.SET, value=policy)
+        topic = AlterConfigsResource(resource=ConfigResource(type=RESOURCE_TOPIC, name=TOPIC), changes=[change])
+        request = IncrementalAlterConfigsRequest(resources=[topic])
+        self.harness.run(lambda: self.harness.controller.alter_configs(request))
+        self._publish_if_new()
+        self.note(f"flush.policy={policy}")
 
     # --- life
 
@@ -639,9 +661,8 @@ class World:
 
 
 def durable_end(node: Node) -> int:
-    """Of what counts: on the disk, where acknowledgments wait for it."""
-    is_ack = node.log.config.flush_policy is FlushPolicy.ACK
-    return node.log.flushed_end_offset if is_ack else node.log.log_end_offset
+    """Of what counts: on the disk, where the controller takes that to have all."""
+    return node.log.flushed_end_offset if node.world.state.is_flushed else node.log.log_end_offset
 
 
 def readable(payload: bytes) -> str:

@@ -40,6 +40,7 @@ def propose(
     now_ms: float = 0.0,
     brokers: dict[int, Broker] = BROKERS,
     is_recovering: bool = False,
+    end_to_flush: int | None = None,
 ) -> IsrProposal | None:
     return of.proposal(
         partition_epoch=5,
@@ -51,6 +52,7 @@ def propose(
         max_lag_ms=LAG_MS,
         now_ms=now_ms,
         brokers=brokers,
+        end_to_flush=end_to_flush,
     )
 
 
@@ -195,3 +197,42 @@ def test_a_replica_that_was_added_has_its_time() -> None:
     assert state.on_report(THIRD, ReplicaEnds(5, 5), 13, leader_end=5, flushed=True, now_ms=0)
     report(state, OTHER, 5, leader_end=5, now_ms=0)
     assert members(propose(state, leader_end=5, high_watermark=5)) == {ME, OTHER, THIRD}
+
+
+def test_leader_says_that_all_is_flushed_when_each_of_the_isr_has() -> None:
+    """After a switch to flush.policy=ack: through the leader's end of that moment, on the disk."""
+    partition = in_sync()
+    report(partition, OTHER, 10, leader_end=10, now_ms=0)
+    report(partition, THIRD, 10, flushed=9, leader_end=10, now_ms=0)
+    assert propose(partition, leader_end=10, end_to_flush=10) is None
+    report(partition, THIRD, 10, leader_end=10, now_ms=0)
+    assert propose(partition, leader_end=10) is None
+    proposal = propose(partition, leader_end=10, end_to_flush=10)
+    assert proposal is not None
+    assert proposal.has_flushed
+    assert members(proposal) == {ME, OTHER, THIRD}
+
+
+def test_what_the_process_before_a_restart_has_flushed_says_nothing() -> None:
+    """Its successor may have started with another disk."""
+    partition = in_sync()
+    for replica in (OTHER, THIRD):
+        report(partition, replica, 10, leader_end=10, now_ms=0)
+    restarted = {**BROKERS, THIRD: Broker(99)}
+    assert propose(partition, leader_end=10, end_to_flush=10, brokers=restarted) is None
+
+
+def test_a_change_of_the_isr_comes_first_and_a_refusal_is_not_asked_for_again() -> None:
+    """One thing at a time; whatever the controller may see otherwise, a newer partition epoch will tell."""
+    partition = in_sync(ME, OTHER)
+    for replica in (OTHER, THIRD):
+        report(partition, replica, 10, leader_end=10, now_ms=0)
+    entry = propose(partition, leader_end=10, end_to_flush=10)
+    assert entry is not None
+    assert not entry.has_flushed
+    partition.commit((ME, OTHER, THIRD), 6)
+    claim = propose(partition, leader_end=10, end_to_flush=10)
+    assert claim is not None
+    assert claim.has_flushed
+    partition.refuse(claim)
+    assert propose(partition, leader_end=10, end_to_flush=10) is None

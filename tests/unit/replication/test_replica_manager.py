@@ -261,6 +261,48 @@ async def test_with_interval_the_flush_follows_later(fs: SimFileSystem) -> None:
     assert partition.log.flushed_end_offset == 5
 
 
+def policy(value: str, *, flushed: bool) -> list[metadata_pb2.MetadataRecord]:
+    """As the controller writes it."""
+    record = metadata_pb2.ConfigRecord(resource_type=2, resource_name=TOPIC, key="flush.policy", value=value)
+    change = metadata_pb2.PartitionChangeRecord(topic_id=bytes(15) + b"\x07", flushed=flushed)
+    return [
+        metadata_pb2.MetadataRecord(config=record),
+        metadata_pb2.MetadataRecord(partition_change=change),
+    ]
+
+
+async def test_switch_to_ack_flushes_what_is_there_and_tells_when_it_is(fs: SimFileSystem) -> None:
+    """Also of a topic to which nobody writes any more."""
+    broker = Broker(fs)
+    told: list[int] = []
+    broker.replicas.report_switches_to(lambda partition: told.append(partition.log.flushed_end_offset))
+    partition = await broker.create(flush_policy="interval")
+    assert broker.write(partition).is_done
+    await settle()
+    assert partition.log.flushed_end_offset == 0
+    await broker.publish(*policy("ack", flushed=False))
+    assert partition.is_switching_to_ack
+    await settle()
+    assert partition.log.flushed_end_offset == 1
+    assert told[-1] == 1
+    await broker.publish(*policy("ack", flushed=True))
+    assert not partition.is_switching_to_ack
+
+
+async def test_leader_acknowledges_from_memory_only_when_the_metadata_say_so(fs: SimFileSystem) -> None:
+    """A node whose own default is interval: the controller counts on the disk."""
+    broker = Broker(fs)
+    partition = await broker.create(flush_policy="interval")
+    await broker.publish(*policy("interval", flushed=True))
+    broker.executor.is_gated = True
+    write = broker.write(partition)
+    await settle()
+    assert not write.is_done
+    await broker.executor.release()
+    await settle()
+    assert write.is_done
+
+
 async def test_with_interval_a_full_segment_is_flushed(fs: SimFileSystem) -> None:
     """As in Kafka: however late flush.ms is, a crash leaves one segment to check, not all of them."""
     broker = Broker(fs)

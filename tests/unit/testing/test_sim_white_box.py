@@ -28,7 +28,7 @@ class _Partition:
     high_watermark: int = 8
     is_leader: bool = True
     leader_epoch: int = 0
-    flushes_before_ack: bool = True
+    is_flushed: bool = True
 
 
 def test_a_sound_node_passes() -> None:
