@@ -83,13 +83,19 @@ class BrokerMembership:
         Raises what the registration is refused with; `DuplicateBrokerRegistrationError` only when that lasts: a process
         that ended without a word is registered until its session ends.
         """
-        deadline_ms = self._clock.monotonic_ms() + self._patience_ms
+        refused_since_ms: float | None = None
         while self.broker_epoch < 0:
             try:
                 await self._register()
-            except (RequestTimedOutError, DuplicateBrokerRegistrationError) as error:
-                lasts = self._clock.monotonic_ms() >= deadline_ms
-                if lasts and isinstance(error, DuplicateBrokerRegistrationError):
+            except RequestTimedOutError as error:
+                refused_since_ms = None  # a controller that comes after this gives sessions their time anew
+                self._note(f"registration failed: {error}")
+                await asyncio.sleep(self._interval_ms / 1000)
+            except DuplicateBrokerRegistrationError as error:
+                now_ms = self._clock.monotonic_ms()
+                if refused_since_ms is None:
+                    refused_since_ms = now_ms
+                if now_ms - refused_since_ms >= self._patience_ms:
                     raise
                 self._note(f"registration failed: {error}")
                 await asyncio.sleep(self._interval_ms / 1000)
