@@ -240,6 +240,11 @@ class Partition:
             self.failure.__cause__ = error
         return self.failure
 
+    @property
+    def has_role(self) -> bool:
+        """Whether the metadata have said whom it follows, or that it leads."""
+        return self.leader_epoch != NO_EPOCH
+
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise unless this replica leads and the caller's view of the epoch, if given, is the same (KIP-320)."""
         if self.failure is not None:

@@ -1,7 +1,8 @@
 """The partitions of one broker: made and removed as the metadata say, appended to, read, flushed, and waited for.
 
-Metadata updates are applied one after the other by one task, because making logs is blocking work; `image` is the last
-one that is fully applied, so that no client learns from this broker of a partition that it cannot serve yet.
+Metadata updates are applied one after the other by one task, because making logs is blocking work. `published` is the
+newest one, which clients are told; `image` the last one that is fully applied. A request to a partition that is published
+and not here yet is no mistake of the client: see `wait_made`.
 
 Used from one event loop. Blocking work (fsync, making and deleting logs) runs in the executor.
 """
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import cast
@@ -79,6 +80,8 @@ class ReplicaManager:
         self.fetch_purgatory: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.image = MetadataImage()
         """The last metadata image whose partitions are all here."""
+        self.published = MetadataImage()
+        """The last metadata image that the quorum has published."""
         self.failure: StorageError | None = None
         """Why the log directory is offline, None while it works."""
         self._log_dir = log_dir
@@ -106,7 +109,6 @@ class ReplicaManager:
         """Partitions whose logs the full disk had no room for."""
         self._will_retry = False
         self._applying: asyncio.Task[None] | None = None
-        self._published_offset = -1
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_stopped = False
         self.retention = Retention(
@@ -143,17 +145,40 @@ class ReplicaManager:
         if self._is_stopped:
             return
         self._updates.append((delta, image))
-        self._published_offset = image.offset
+        self.published = image
         if self._applying is None:
             self._applying = asyncio.get_running_loop().create_task(self._apply_updates())
 
     async def wait_applied(self) -> None:
         """Return when all metadata that the quorum has published so far have taken effect here."""
-        if self._applying is None:
-            return
+        if self._applying is not None:
+            await self._applied()
+
+    def _applied(self) -> "asyncio.Future[None]":
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._applied_waiters.append((self._published_offset, waiter))
-        await waiter
+        self._applied_waiters.append((self.published.offset, waiter))
+        return waiter
+
+    async def wait_made(self, keys: Iterable[TopicPartition], timeout_ms: float) -> None:
+        """Return when those of these partitions are here that this broker is making, or the time is up."""
+        if self.is_making(keys):
+            await asyncio.wait([self._applied()], timeout=timeout_ms / 1000)
+
+    def is_making(self, keys: Iterable[TopicPartition]) -> bool:
+        """Whether one of these partitions is being made."""
+        return self._applying is not None and any(self.is_being_made(*key) for key in keys)
+
+    def is_being_made(self, topic: str, number: int) -> bool:
+        """Whether the quorum has given this broker a replica that is not here yet, and comes as soon as it is made."""
+        if self._applying is None or self.failure is not None:
+            return False
+        key, published = (topic, number), self.published.partition(topic, number)
+        if published is None or self.node_id not in published.replicas:
+            return False
+        found = self._partitions.get(key)
+        if found is not None and found.topic_id == self.published.topics[topic].topic_id:
+            return not found.has_role
+        return key not in self._postponed and key not in self._returning.lost
 
     async def _apply_updates(self) -> None:
         try:
@@ -285,10 +310,12 @@ class ReplicaManager:
         if not missing or self.failure is not None:
             return
         for topic, number in missing:
-            self._returning.look_at((topic.name, number), image)
+            if self._returning.look_at((topic.name, number), image):
+                self.progressed((topic.name, number))
         lost, logs = self._returning.lost, self._log_dir.logs
+        configs = {topic.name: self.log_config(topic.name, image) for topic, _ in missing}
         wanted = [
-            (topic, number, self.log_config(topic.name, image))
+            (topic, number, configs[topic.name])
             for topic, number in missing
             if (key := (topic.name, number)) not in lost or key in logs
         ]
@@ -299,6 +326,7 @@ class ReplicaManager:
         for (topic, number, _), log in zip(chain(*shares), chain(*made), strict=True):
             if log is None:
                 self._postponed.add((topic.name, number))
+                self.progressed((topic.name, number))
             else:
                 self._add(topic, number, log)
         if self._postponed and not self._will_retry:
@@ -455,8 +483,10 @@ class ReplicaManager:
     def partition(self, topic: str, partition: int) -> Partition:
         """The replica on this broker. Raises `UnknownTopicOrPartitionError` or `NotLeaderOrFollowerError`."""
         found = self._partitions.get((topic, partition))
-        if found is not None:
+        if found is not None and (self._applying is None or self._is_current(found)):
             return found
+        if self.is_being_made(topic, partition):
+            raise NotLeaderOrFollowerError(f"broker {self.node_id} is making {topic}-{partition}: try again")
         image = self.image.partition(topic, partition)
         if image is not None and topic not in self._deleted:
             raise NotLeaderOrFollowerError(
@@ -471,6 +501,11 @@ class ReplicaManager:
         raise UnknownTopicOrPartitionError(
             f"broker {self.node_id}: topic {display(topic)} does not exist: create it first (kraftctl topic create)"
         )
+
+    def _is_current(self, partition: Partition) -> bool:
+        """Whether the topic was not deleted meanwhile: what a record is acknowledged in must not be about to go."""
+        topic = self.published.topics.get(partition.topic)
+        return topic is not None and topic.topic_id == partition.topic_id
 
     def partition_by_id(self, topic_id: bytes, number: int) -> Partition:
         """As `partition`. Raises `UnknownTopicIdError` for a topic that this broker does not know (yet)."""
@@ -636,7 +671,7 @@ class ReplicaManager:
         logger.critical("the log directory %s failed and is offline", self._log_dir.path, exc_info=error)
         for partition in self._partitions.values():
             partition.fail(error)
-        for key in list(self._partitions):
+        for key in {*self._partitions, *self._listeners}:
             self.progressed(key)
         self._on_storage_failure(self.failure)
 

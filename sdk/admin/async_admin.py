@@ -115,7 +115,8 @@ class AsyncAdmin:
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> list[CreatedTopic]:
-        """Create topics; returns when the cluster has them on disk and brokers lead them.
+        """Create topics; returns when the metadata quorum has them on disk and their partitions have leaders. Every broker
+        knows them then. It makes its logs meanwhile, and what comes for a partition waits for its log.
 
         Raises the first topic's error, for instance `TopicAlreadyExistsError`, `InvalidTopicError`,
         `InvalidReplicationFactorError`, `InvalidConfigError`; the other topics are created nevertheless. Retried safely:
@@ -172,8 +173,8 @@ class AsyncAdmin:
         assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Let topics grow to so many partitions; returns when the new ones have leaders. Records stay where they are, so
-        the records of a key may be in two partitions from then on.
+        """Let topics grow to so many partitions; returns when the new ones have leaders, as `create_topics` does. Records stay
+        where they are, so the records of a key may be in two partitions from then on.
 
             await admin.create_partitions({"orders": 12})
 

@@ -77,7 +77,9 @@ SOURCE_TOPIC = "topic"
 
 
 class AdminHandler:
-    """Answers admin requests. A change is answered when it is committed and has taken effect on this broker.
+    """Answers admin requests. A change is answered when it is committed and has taken effect on this broker; but new topics
+    and partitions, as in Kafka, when they are committed. Every node makes its logs of them afterwards, and requests to a
+    partition that is being made wait for that. Questions are answered from the newest metadata.
 
     Used from one event loop.
     """
@@ -100,12 +102,13 @@ class AdminHandler:
 
     async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
         """Each topic succeeds or fails by itself."""
-        return await self._change(CREATE_TOPICS, request)
+        return await self._controller.perform(CREATE_TOPICS, request)
 
     async def create_topic(
         self, name: str, *, num_partitions: int = -1, replication_factor: int = -1, configs: Mapping[str, str] = {}
     ) -> None:
-        """Create one topic from within the broker, internal ones too; nothing to do if it exists."""
+        """Create one topic from within the broker, internal ones too, and wait for this broker's replicas of it; nothing to do
+        if it exists."""
         topic = NewTopic(
             name=name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
         )
@@ -124,7 +127,7 @@ class AdminHandler:
         self, request: CreatePartitionsRequest, context: CallContext
     ) -> CreatePartitionsResponse:
         """Each topic grows or fails by itself."""
-        return await self._change(CREATE_PARTITIONS, request)
+        return await self._controller.perform(CREATE_PARTITIONS, request)
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: CallContext
@@ -147,7 +150,7 @@ class AdminHandler:
     ) -> ListPartitionReassignmentsResponse:
         """Those under way, by topic and partition; of topics that do not exist there are none."""
         is_stale = await self._catch_up(allow_stale=request.allow_stale)
-        topics = self._replicas.image.topics
+        topics = self._replicas.published.topics
         names = sorted(set(request.topics)) or list(topics)
         return ListPartitionReassignmentsResponse(
             partitions=[
@@ -192,22 +195,21 @@ class AdminHandler:
             if not allow_stale:
                 raise
             return True
-        await self._replicas.wait_applied()
         return False
 
     async def describe_topics(self, request: DescribeTopicsRequest, context: CallContext) -> DescribeTopicsResponse:
         """The named topics in the order of the request; all by name if none is named."""
         is_stale = await self._catch_up(allow_stale=request.allow_stale)
-        names = list(request.names) or list(self._replicas.image.topics)
+        names = list(request.names) or list(self._replicas.published.topics)
         return DescribeTopicsResponse(topics=[self._describe_topic(name) for name in names], stale=is_stale)
 
     def _describe_topic(self, name: str) -> TopicDescription:
-        image = self._replicas.image
+        image = self._replicas.published
         try:
             topic = topic_of(image, name)
         except KraftlogError as error:
             return TopicDescription(name=name, error_code=int(error.code), error_message=error.message)
-        min_in_sync = self._replicas.log_config(name).min_insync_replicas
+        min_in_sync = self._replicas.log_config(name, image).min_insync_replicas
         return TopicDescription(
             name=name,
             topic_id=topic.topic_id,
@@ -249,8 +251,8 @@ class AdminHandler:
 
     def _config_entries(self, resource: ConfigResource) -> list[ConfigEntry]:
         if resource.type == RESOURCE_TOPIC:
-            topic_of(self._replicas.image, resource.name)
-            return self._topic_entries(self._replicas.image.configs(RESOURCE_TOPIC, resource.name))
+            topic_of(self._replicas.published, resource.name)
+            return self._topic_entries(self._replicas.published.configs(RESOURCE_TOPIC, resource.name))
         if resource.type == RESOURCE_BROKER:
             if resource.name not in ("", str(self._replicas.node_id)):
                 raise ResourceNotFoundError(
@@ -286,7 +288,7 @@ class AdminHandler:
             controller_id=NO_LEADER if leader_id is None else leader_id,
             nodes=[
                 _cluster_node(broker, context.listener, is_controller=broker.node_id in voters)
-                for broker in self._replicas.image.brokers.values()
+                for broker in self._replicas.published.brokers.values()
             ],
             metadata_log_end_offset=quorum.log_end_offset,
             metadata_high_watermark=quorum.high_watermark,

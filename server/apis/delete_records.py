@@ -11,7 +11,7 @@ from kraftlog.proto.names import is_internal_topic
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.partition import Partition
 from kraftlog.replication.replica_manager import ReplicaManager
-from kraftlog.server.apis.limits import check_entries
+from kraftlog.server.apis.limits import MAKING_WAIT_MS, check_entries
 
 NO_OFFSET = -1
 
@@ -31,6 +31,7 @@ class DeleteRecordsHandler:
         check_entries("partitions", request.partitions)
         if len({(asked.topic, asked.partition) for asked in request.partitions}) != len(request.partitions):
             raise InvalidRequestError("a partition is named twice: name each once")
+        await self._replicas.wait_made([(asked.topic, asked.partition) for asked in request.partitions], MAKING_WAIT_MS)
         results = [
             DeleteRecordsResult(topic=asked.topic, partition=asked.partition, low_watermark=NO_OFFSET)
             for asked in request.partitions

@@ -105,6 +105,8 @@ class FetchHandler:
         chunk = PartitionChunk(topic=topic, partition=number, generation=position.generation, diverging_epoch=-1)
         chunk.next_offset = position.fetch_offset
         try:
+            if self._replicas.is_being_made(topic, number):
+                return PartitionRead(chunk, 0, 0)  # nothing yet: whoever watches it is told when it is here
             partition = self._replicas.leader(topic, number, position.current_leader_epoch)
             _describe(chunk, partition)
             diverging = partition.diverging_epoch(position.last_fetched_epoch, position.fetch_offset)

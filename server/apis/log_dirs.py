@@ -14,6 +14,7 @@ from kraftlog.proto.errors import ErrorCode
 from kraftlog.proto.seams import BlockingExecutor, CallContext
 from kraftlog.replication.partition import TopicPartition
 from kraftlog.replication.replica_manager import ReplicaManager
+from kraftlog.server.apis.limits import MAKING_WAIT_MS
 
 NO_TIME = -1
 
@@ -32,6 +33,11 @@ class LogDirsHandler:
         A topic without a log here is left out, as in Kafka. In the executor, because thousands of segments are summed.
         """
         topics = frozenset(request.topics)
+        made = self._replicas.published.topics
+        await self._replicas.wait_made(
+            ((name, number) for name in topics or made if name in made for number in made[name].partitions),
+            MAKING_WAIT_MS,
+        )
         uncleanable = self._replicas.cleaner.uncleanable
         described = await self._executor.run(lambda: _describe(self._log_dir, topics, uncleanable))
         failure = self._replicas.failure

@@ -1,5 +1,6 @@
 """Metadata: which brokers there are, and which topics and partitions they lead."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 
 from kraftlog.kraft.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
@@ -14,12 +15,15 @@ from kraftlog.server.quorum import QuorumNode
 
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
 
+CATCH_UP_MS = 500  # while the quorum has no leader, metadata must still be quick
+
 CreateTopic = Callable[[str], Awaitable[None]]
 """Creates a topic with the defaults; raises if it cannot. Having been created meanwhile is fine."""
 
 
 class MetadataHandler:
-    """Answers Metadata from the image that this broker has applied. Used from one event loop."""
+    """Answers Metadata from the newest image that this broker has. Its own replicas may not all be made by then: whoever
+    asks for those waits. Used from one event loop."""
 
     def __init__(
         self,
@@ -39,7 +43,10 @@ class MetadataHandler:
         """Errors are codes in the topics. The order of topics is that of the request, or by name for all."""
         check_entries("topics", request.topics)
         failures = await self._create_missing(request.topics) if request.allow_auto_topic_creation else {}
-        image = self._replicas.image
+        published = self._replicas.published
+        if any(name not in published.topics and name not in failures for name in request.topics):
+            await self._catch_up()
+        image = self._replicas.published
         leader_id = self._quorum.leader_id
         names = list(image.topics) if request.all_topics else list(dict.fromkeys(request.topics))
         return MetadataResponse(
@@ -50,6 +57,11 @@ class MetadataHandler:
             metadata_offset=image.offset,
         )
 
+    async def _catch_up(self) -> None:
+        """Before a topic is said not to exist: whoever has its creation answered may ask any broker next."""
+        with contextlib.suppress(KraftlogError):  # nobody leads the quorum: what this broker knows has to do
+            await self._quorum.read_barrier(CATCH_UP_MS)
+
     async def _create_missing(self, names: Iterable[str]) -> dict[str, KraftlogError]:
         """Create topics on first use, if this broker does; returns what could not be created. The cluster's own topics
         are made only by those who need them."""
@@ -57,7 +69,7 @@ class MetadataHandler:
         if self._create_topic is None:
             return failures
         for name in dict.fromkeys(names):
-            if name not in self._replicas.image.topics and not is_internal_topic(name):
+            if name not in self._replicas.published.topics and not is_internal_topic(name):
                 try:
                     validate_topic_name(name)
                     await self._create_topic(name)
@@ -70,7 +82,7 @@ class MetadataHandler:
         if topic is None:
             error = failures.get(name) or missing_topic(name)
             return TopicInfo(name=name, error_code=int(error.code), error_message=error.message)
-        config = self._replicas.log_config(name)
+        config = self._replicas.log_config(name, image)
         return TopicInfo(
             name=name,
             topic_id=topic.topic_id,

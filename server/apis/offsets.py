@@ -6,7 +6,7 @@ from kraftlog.proto.seams import CallContext
 from kraftlog.replication.partition import Partition
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.fetch_session import READ_COMMITTED
-from kraftlog.server.apis.limits import check_entries
+from kraftlog.server.apis.limits import MAKING_WAIT_MS, check_entries
 
 LATEST = -1
 EARLIEST = -2
@@ -24,6 +24,7 @@ class ListOffsetsHandler:
         """One result a partition, in the order of the request; errors are codes in the results."""
         check_entries("partitions", request.partitions)
         read_committed = request.isolation_level == READ_COMMITTED
+        await self._replicas.wait_made([(asked.topic, asked.partition) for asked in request.partitions], MAKING_WAIT_MS)
         return ListOffsetsResponse(partitions=[self._result(asked, read_committed) for asked in request.partitions])
 
     def _result(self, asked: ListOffsetsPartition, read_committed: bool) -> ListOffsetsResult:

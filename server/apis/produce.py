@@ -11,7 +11,7 @@ refreshes its metadata.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -36,7 +36,7 @@ from kraftlog.proto.names import is_internal_topic
 from kraftlog.proto.records import BatchHeader, validate_batches
 from kraftlog.proto.seams import BlockingExecutor, Buffer, CallContext, Stream
 from kraftlog.replication.delayed import PendingWrite
-from kraftlog.replication.partition import ACKS_NONE, Durability, check_acks
+from kraftlog.replication.partition import ACKS_NONE, Durability, TopicPartition, check_acks
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.lifecycle import Lifecycle
 from kraftlog.server.apis.limits import check_entries
@@ -71,7 +71,7 @@ class ProduceHandler:
         """One request, answered when it is acknowledged; at once with acks=0."""
         verdicts = self.validate_inline(request)
         if verdicts is None:
-            verdicts = await self.validate_in_executor(request)
+            verdicts = await self.validate_later(request)
         done: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
 
         def completed(response: ProduceResponse) -> None:
@@ -88,17 +88,21 @@ class ProduceHandler:
     # checking
 
     def validate_inline(self, request: ProduceRequest) -> list[Verdict] | None:
-        """The verdicts, or None if the request is so large that the executor should find them."""
+        """The verdicts, or None if they have to wait: for a partition that is being made, or because the request is so
+        large that the executor should find them."""
         check_acks(request.acks)
         check_entries("partitions", request.partitions)
         if request.transactional_id:
             raise UnsupportedVersionError("transactional producing is not available on this broker")
+        if self._replicas.is_making(_keys(request)):
+            return None
         if sum(len(_buffer(part.records)) for part in request.partitions) > INLINE_VALIDATION_BYTES:
             return None
         return _validate(request, self._configs(request))
 
-    async def validate_in_executor(self, request: ProduceRequest) -> list[Verdict]:
-        """As `validate_inline`, whatever the size."""
+    async def validate_later(self, request: ProduceRequest) -> list[Verdict]:
+        """As `validate_inline`, when all of its partitions are here, and in the executor."""
+        await self._replicas.wait_made(_keys(request), request.timeout_ms or DEFAULT_TIMEOUT_MS)
         configs = self._configs(request)
         return await self._executor.run(lambda: _validate(request, configs))
 
@@ -233,7 +237,7 @@ class _ProduceStream:
             return
         found: list[Verdict] | asyncio.Task[list[Verdict]]
         if verdicts is None:
-            found = asyncio.get_running_loop().create_task(self._handler.validate_in_executor(request))
+            found = asyncio.get_running_loop().create_task(self._handler.validate_later(request))
         else:
             found = verdicts
         self._unappended.append(_Unappended(request, size_bytes, found))
@@ -288,6 +292,10 @@ class _Unappended:
     request: ProduceRequest
     size_bytes: int
     verdicts: "list[Verdict] | asyncio.Task[list[Verdict]]"
+
+
+def _keys(request: ProduceRequest) -> Iterator[TopicPartition]:
+    return ((part.topic, part.partition) for part in request.partitions)
 
 
 def _validate(request: ProduceRequest, configs: Sequence[LogConfig | KraftlogError]) -> list[Verdict]:

@@ -45,6 +45,7 @@ async def test_metadata_starts_from_snapshots(tmp_path: Path) -> None:
             for name in names:
                 if (name, 0) not in node.partitions:
                     await client.create_topic(name)
+            await client.call("Broker/ListOffsets", latest(names[-1]), broker_pb2.ListOffsetsResponse)
             assert {name for name, _ in node.partitions} >= set(names)
     checkpoints = sorted((path / f"{CLUSTER_METADATA_TOPIC}-0").glob("*.checkpoint"))
     assert len(checkpoints) in (2, 3), "the oldest goes when the stop leaves time for it"

@@ -391,6 +391,35 @@ async def test_a_deleted_topic_answers_its_waiters_and_leaves_no_files(fs: SimFi
     assert again.log.log_end_offset == 0
 
 
+async def test_a_topic_that_is_about_to_go_takes_no_records(fs: SimFileSystem) -> None:
+    """The quorum has deleted it, and whoever made it anew would look for the record there; the log goes a moment later."""
+    broker = Broker(fs)
+    await broker.create()
+    broker.executor.is_gated = True
+    other = bytes(15) + b"\x08"
+    partition = metadata_pb2.PartitionRecord(topic_id=other, replicas=[1], in_sync_replicas=[1], leader_id=1)
+    updates = [
+        asyncio.ensure_future(
+            broker.publish(
+                metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name="other", topic_id=other)),
+                metadata_pb2.MetadataRecord(partition=partition),
+            )
+        )
+    ]
+    await settle()
+    assert broker.replicas.is_being_made("other", 0)
+    assert broker.replicas.leader(TOPIC, 0).log.log_end_offset == 0
+    updates.append(asyncio.ensure_future(broker.delete()))
+    await settle()
+    with pytest.raises(NotLeaderOrFollowerError):
+        broker.replicas.leader(TOPIC, 0)
+    broker.executor.is_gated = False
+    await broker.executor.release()
+    await asyncio.gather(*updates)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        broker.replicas.leader(TOPIC, 0)
+
+
 async def test_a_log_of_a_topic_that_was_deleted_while_the_broker_was_down_is_replaced(fs: SimFileSystem) -> None:
     """The directory's topic id decides, not its name: old records never appear in a new topic."""
     broker = Broker(fs)

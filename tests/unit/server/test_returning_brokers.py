@@ -48,13 +48,13 @@ class Client:
         self.channel: Channel = nodes.network.host("client").connect(f"n{number}:9092")
 
     async def produce(
-        self, topic: str, *values: bytes, key: bytes | None = None, acks: int = -1
+        self, topic: str, *values: bytes, key: bytes | None = None, acks: int = -1, timeout_ms: int = 10_000
     ) -> hotpath.ProduceResult:
         builder = BatchBuilder()
         for value in values:
             builder.append(1, key, value)
         part = hotpath.PartitionRecords(topic, 0, builder.build())
-        request = hotpath.ProduceRequest(correlation_id=0, acks=acks, timeout_ms=10_000, partitions=[part])
+        request = hotpath.ProduceRequest(correlation_id=0, acks=acks, timeout_ms=timeout_ms, partitions=[part])
         answer = await self.channel.unary(BROKER + "Produce", hotpath.encode(request), timeout_ms=20_000)
         [result] = hotpath.decode_produce_response(answer).partitions
         return result
