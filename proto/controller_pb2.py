@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkraftlog/proto/controller.proto\x12\x0bkraftlog.v1\"C\n\x0e\x46orwardRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x10\n\x08internal\x18\x03 \x01(\x08\"<\n\x0f\x46orwardResponse\x12\x10\n\x08response\x18\x01 \x01(\x0c\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\xcc\x02\n\x15RegisterBrokerRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x10\n\x08log_dirs\x18\x06 \x03(\x0c\x12.\n\tlisteners\x18\x07 \x03(\x0b\x32\x1b.kraftlog.v1.BrokerListener\x12\"\n\x15previous_broker_epoch\x18\x08 \x01(\x12H\x00\x88\x01\x01\x12/\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32\x1d.kraftlog.v1.SupportedFeature\x12/\n\rlost_replicas\x18\n \x03(\x0b\x32\x18.kraftlog.v1.LostReplicaB\x18\n\x16_previous_broker_epoch\"2\n\x0bLostReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\"F\n\x10SupportedFeature\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmin_level\x18\x02 \x01(\r\x12\x11\n\tmax_level\x18\x03 \x01(\r\":\n\x0e\x42rokerListener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\".\n\x16RegisterBrokerResponse\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x03\"\x9e\x01\n\x16\x42rokerHeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x12\x12\x12\n\nwant_fence\x18\x04 \x01(\x08\x12\x16\n\x0ewant_shut_down\x18\x05 \x01(\x08\x12\x18\n\x10offline_log_dirs\x18\x06 \x03(\x0c\"F\n\x17\x42rokerHeartbeatResponse\x12\x11\n\tis_fenced\x18\x01 \x01(\x08\x12\x18\n\x10should_shut_down\x18\x02 \x01(\x08\"f\n\x1a\x41llocateProducerIdsRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\x0c\">\n\x1b\x41llocateProducerIdsResponse\x12\x10\n\x08\x66irst_id\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"j\n\x15\x41lterPartitionRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12*\n\x07\x63hanges\x18\x03 \x03(\x0b\x32\x19.kraftlog.v1.InSyncChange\"\xa9\x01\n\x0cInSyncChange\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x34\n\x10in_sync_replicas\x18\x05 \x03(\x0b\x32\x1a.kraftlog.v1.InSyncReplica\x12\x0f\n\x07\x66lushed\x18\x06 \x01(\x08\"6\n\rInSyncReplica\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"D\n\x16\x41lterPartitionResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.kraftlog.v1.InSyncAnswer\"R\n\x0cInSyncAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x17\n\x0fpartition_epoch\x18\x03 \x01(\x05\x32\xd0\x03\n\nController\x12\x44\n\x07\x46orward\x12\x1b.kraftlog.v1.ForwardRequest\x1a\x1c.kraftlog.v1.ForwardResponse\x12Y\n\x0eRegisterBroker\x12\".kraftlog.v1.RegisterBrokerRequest\x1a#.kraftlog.v1.RegisterBrokerResponse\x12\\\n\x0f\x42rokerHeartbeat\x12#.kraftlog.v1.BrokerHeartbeatRequest\x1a$.kraftlog.v1.BrokerHeartbeatResponse\x12h\n\x13\x41llocateProducerIds\x12\'.kraftlog.v1.AllocateProducerIdsRequest\x1a(.kraftlog.v1.AllocateProducerIdsResponse\x12Y\n\x0e\x41lterPartition\x12\".kraftlog.v1.AlterPartitionRequest\x1a#.kraftlog.v1.AlterPartitionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkraftlog/proto/controller.proto\x12\x0bkraftlog.v1\"C\n\x0e\x46orwardRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x10\n\x08internal\x18\x03 \x01(\x08\"<\n\x0f\x46orwardResponse\x12\x10\n\x08response\x18\x01 \x01(\x0c\x12\x17\n\x0fmetadata_offset\x18\x02 \x01(\x03\"\xcc\x02\n\x15RegisterBrokerRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x10\n\x08log_dirs\x18\x06 \x03(\x0c\x12.\n\tlisteners\x18\x07 \x03(\x0b\x32\x1b.kraftlog.v1.BrokerListener\x12\"\n\x15previous_broker_epoch\x18\x08 \x01(\x12H\x00\x88\x01\x01\x12/\n\x08\x66\x65\x61tures\x18\t \x03(\x0b\x32\x1d.kraftlog.v1.SupportedFeature\x12/\n\rlost_replicas\x18\n \x03(\x0b\x32\x18.kraftlog.v1.LostReplicaB\x18\n\x16_previous_broker_epoch\"2\n\x0bLostReplica\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\"F\n\x10SupportedFeature\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tmin_level\x18\x02 \x01(\r\x12\x11\n\tmax_level\x18\x03 \x01(\r\":\n\x0e\x42rokerListener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\".\n\x16RegisterBrokerResponse\x12\x14\n\x0c\x62roker_epoch\x18\x01 \x01(\x03\"\xcf\x01\n\x16\x42rokerHeartbeatRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x17\n\x0fmetadata_offset\x18\x03 \x01(\x12\x12\x12\n\nwant_fence\x18\x04 \x01(\x08\x12\x16\n\x0ewant_shut_down\x18\x05 \x01(\x08\x12\x18\n\x10offline_log_dirs\x18\x06 \x03(\x0c\x12/\n\rlost_replicas\x18\x07 \x03(\x0b\x32\x18.kraftlog.v1.LostReplica\"F\n\x17\x42rokerHeartbeatResponse\x12\x11\n\tis_fenced\x18\x01 \x01(\x08\x12\x18\n\x10should_shut_down\x18\x02 \x01(\x08\"f\n\x1a\x41llocateProducerIdsRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\x0c\">\n\x1b\x41llocateProducerIdsResponse\x12\x10\n\x08\x66irst_id\x18\x01 \x01(\x03\x12\r\n\x05\x63ount\x18\x02 \x01(\r\"j\n\x15\x41lterPartitionRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12*\n\x07\x63hanges\x18\x03 \x03(\x0b\x32\x19.kraftlog.v1.InSyncChange\"\xa9\x01\n\x0cInSyncChange\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x34\n\x10in_sync_replicas\x18\x05 \x03(\x0b\x32\x1a.kraftlog.v1.InSyncReplica\x12\x0f\n\x07\x66lushed\x18\x06 \x01(\x08\"6\n\rInSyncReplica\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"D\n\x16\x41lterPartitionResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.kraftlog.v1.InSyncAnswer\"R\n\x0cInSyncAnswer\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x17\n\x0fpartition_epoch\x18\x03 \x01(\x05\x32\xd0\x03\n\nController\x12\x44\n\x07\x46orward\x12\x1b.kraftlog.v1.ForwardRequest\x1a\x1c.kraftlog.v1.ForwardResponse\x12Y\n\x0eRegisterBroker\x12\".kraftlog.v1.RegisterBrokerRequest\x1a#.kraftlog.v1.RegisterBrokerResponse\x12\\\n\x0f\x42rokerHeartbeat\x12#.kraftlog.v1.BrokerHeartbeatRequest\x1a$.kraftlog.v1.BrokerHeartbeatResponse\x12h\n\x13\x41llocateProducerIds\x12\'.kraftlog.v1.AllocateProducerIdsRequest\x1a(.kraftlog.v1.AllocateProducerIdsResponse\x12Y\n\x0e\x41lterPartition\x12\".kraftlog.v1.AlterPartitionRequest\x1a#.kraftlog.v1.AlterPartitionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,23 +46,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERBROKERRESPONSE']._serialized_start=698
   _globals['_REGISTERBROKERRESPONSE']._serialized_end=744
   _globals['_BROKERHEARTBEATREQUEST']._serialized_start=747
-  _globals['_BROKERHEARTBEATREQUEST']._serialized_end=905
-  _globals['_BROKERHEARTBEATRESPONSE']._serialized_start=907
-  _globals['_BROKERHEARTBEATRESPONSE']._serialized_end=977
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=979
-  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1081
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1083
-  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1145
-  _globals['_ALTERPARTITIONREQUEST']._serialized_start=1147
-  _globals['_ALTERPARTITIONREQUEST']._serialized_end=1253
-  _globals['_INSYNCCHANGE']._serialized_start=1256
-  _globals['_INSYNCCHANGE']._serialized_end=1425
-  _globals['_INSYNCREPLICA']._serialized_start=1427
-  _globals['_INSYNCREPLICA']._serialized_end=1481
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=1483
-  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=1551
-  _globals['_INSYNCANSWER']._serialized_start=1553
-  _globals['_INSYNCANSWER']._serialized_end=1635
-  _globals['_CONTROLLER']._serialized_start=1638
-  _globals['_CONTROLLER']._serialized_end=2102
+  _globals['_BROKERHEARTBEATREQUEST']._serialized_end=954
+  _globals['_BROKERHEARTBEATRESPONSE']._serialized_start=956
+  _globals['_BROKERHEARTBEATRESPONSE']._serialized_end=1026
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_start=1028
+  _globals['_ALLOCATEPRODUCERIDSREQUEST']._serialized_end=1130
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_start=1132
+  _globals['_ALLOCATEPRODUCERIDSRESPONSE']._serialized_end=1194
+  _globals['_ALTERPARTITIONREQUEST']._serialized_start=1196
+  _globals['_ALTERPARTITIONREQUEST']._serialized_end=1302
+  _globals['_INSYNCCHANGE']._serialized_start=1305
+  _globals['_INSYNCCHANGE']._serialized_end=1474
+  _globals['_INSYNCREPLICA']._serialized_start=1476
+  _globals['_INSYNCREPLICA']._serialized_end=1530
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_start=1532
+  _globals['_ALTERPARTITIONRESPONSE']._serialized_end=1600
+  _globals['_INSYNCANSWER']._serialized_start=1602
+  _globals['_INSYNCANSWER']._serialized_end=1684
+  _globals['_CONTROLLER']._serialized_start=1687
+  _globals['_CONTROLLER']._serialized_end=2151
 # @@protoc_insertion_point(module_scope)

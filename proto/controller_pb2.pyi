@@ -83,20 +83,22 @@ class RegisterBrokerResponse(_message.Message):
     def __init__(self, broker_epoch: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeatRequest(_message.Message):
-    __slots__ = ("node_id", "broker_epoch", "metadata_offset", "want_fence", "want_shut_down", "offline_log_dirs")
+    __slots__ = ("node_id", "broker_epoch", "metadata_offset", "want_fence", "want_shut_down", "offline_log_dirs", "lost_replicas")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WANT_FENCE_FIELD_NUMBER: _ClassVar[int]
     WANT_SHUT_DOWN_FIELD_NUMBER: _ClassVar[int]
     OFFLINE_LOG_DIRS_FIELD_NUMBER: _ClassVar[int]
+    LOST_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     broker_epoch: int
     metadata_offset: int
     want_fence: bool
     want_shut_down: bool
     offline_log_dirs: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shut_down: bool = ..., offline_log_dirs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    lost_replicas: _containers.RepeatedCompositeFieldContainer[LostReplica]
+    def __init__(self, node_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shut_down: bool = ..., offline_log_dirs: _Optional[_Iterable[bytes]] = ..., lost_replicas: _Optional[_Iterable[_Union[LostReplica, _Mapping]]] = ...) -> None: ...
 
 class BrokerHeartbeatResponse(_message.Message):
     __slots__ = ("is_fenced", "should_shut_down")

@@ -22,7 +22,7 @@ from kraftlog.logstore.cleaning import (
     Uncleanable,
     look_for_dirt,
 )
-from kraftlog.proto.errors import KraftlogError, StorageError
+from kraftlog.proto.errors import CorruptRecordError, KraftlogError, StorageError
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
 from kraftlog.replication.partition import Partition, TopicPartition
 
@@ -56,8 +56,10 @@ class Cleaner:
         *,
         on_flushed: Callable[[Partition], None],
         on_failed: Callable[[Exception], None],
+        on_damage: Callable[[Partition, CorruptRecordError], None],
     ) -> None:
-        """`on_flushed`: a log's flushed end may have moved; `on_failed`: the log directory failed."""
+        """`on_flushed`: a log's flushed end may have moved; `on_failed`: the log directory failed; `on_damage`: a log is not
+        what was written."""
         self._partitions = partitions
         self._log_dir = log_dir
         self._executor = executor
@@ -67,6 +69,7 @@ class Cleaner:
         self._throttle = Throttle(limits.bytes_per_second)
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self._on_damage = on_damage
         self._manager = CleanerManager()
         self._running: dict[TopicPartition, asyncio.Event] = {}
         """Set when the pass has ended."""
@@ -200,6 +203,8 @@ class Cleaner:
             )
             reason = str(error) if is_known else f"{type(error).__name__}: {error}"
             self._manager.mark_uncleanable(cleaning.log, reason, self._clock.wall_ms())
+            if isinstance(error, CorruptRecordError):
+                self._on_damage(partition, error)
             return True
         if is_done:
             await self._executor.run(lambda: cleaning.record_end(self._log_dir))

@@ -1,17 +1,16 @@
 """The replica streams of brokers that follow this one: one for each, the newest counts."""
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from kraftlog.proto.errors import (
     InconsistentClusterIdError,
     InvalidRequestError,
-    KraftlogError,
     StaleBrokerEpochError,
     ThrottlingQuotaExceededError,
 )
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaHello, ReplicaHelloAnswer
-from kraftlog.proto.seams import BlockingExecutor, CallContext, Clock, Stream
+from kraftlog.proto.seams import CallContext, Clock, Stream
+from kraftlog.replication.cold_reads import ColdRange
 from kraftlog.replication.exchange import Exchange, first_frames, joined
 from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.partition import Partition, TopicPartition
@@ -30,7 +29,6 @@ class LeaderStreams:
         self,
         replicas: ReplicaManager,
         clock: Clock,
-        executor: BlockingExecutor,
         *,
         cluster_id: str,
         broker_epoch: Callable[[], int],
@@ -39,7 +37,6 @@ class LeaderStreams:
         """`on_ends`: a follower of the partition has reported."""
         self._replicas = replicas
         self._clock = clock
-        self._executor = executor
         self._cluster_id = cluster_id
         self._broker_epoch = broker_epoch
         self._on_ends = on_ends
@@ -145,11 +142,6 @@ class LeaderStreams:
     async def _warm(self, feed: FollowerFeed) -> None:
         """Have the disk do its part off the loop, where records are not known to be in the page cache."""
         cold = feed.cold_partitions()[:8]
-        if cold:
-            await self._executor.run(lambda: _read_once(cold))
-
-
-def _read_once(cold: Sequence[tuple[Partition, int]]) -> None:
-    for partition, offset in cold:
-        with contextlib.suppress(KraftlogError):  # the read that counts follows, and says what is wrong
-            partition.log.read(offset, WARM_BYTES, end_offset=partition.log.log_end_offset)
+        await self._replicas.cold_reads.read(
+            [ColdRange(partition, offset, WARM_BYTES, partition.log.log_end_offset) for partition, offset in cold]
+        )

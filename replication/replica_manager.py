@@ -20,6 +20,7 @@ from kraftlog.kraft.image import NO_LEADER, RESOURCE_TOPIC, MetadataDelta, Metad
 from kraftlog.logstore import NO_TOPIC_ID, AppendInfo, DiskFullError, Log, LogConfig, LogDir
 from kraftlog.logstore.layout import DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 from kraftlog.proto.errors import (
+    CorruptRecordError,
     KraftlogError,
     NotLeaderOrFollowerError,
     StorageError,
@@ -31,6 +32,7 @@ from kraftlog.proto.records import BatchHeader
 from kraftlog.proto.replica_frames import ReplicaRecords
 from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock, Random
 from kraftlog.replication.cleaner import DEFAULT_LIMITS, Cleaner, CleanerLimits
+from kraftlog.replication.cold_reads import ColdReads
 from kraftlog.replication.delayed import DelayedProduce, PendingWrite
 from kraftlog.replication.fetchers import ReplicaFetchers
 from kraftlog.replication.flusher import Flusher, FlushQueue
@@ -111,6 +113,7 @@ class ReplicaManager:
         self._applying: asyncio.Task[None] | None = None
         self._applied_waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_stopped = False
+        self.cold_reads = ColdReads(executor, on_damage=self.report_damage)
         self.retention = Retention(
             self._partitions, log_dir, executor, clock, on_flushed=self._on_flushed, on_failed=self.fail
         )
@@ -123,6 +126,7 @@ class ReplicaManager:
             cleaner_limits,
             on_flushed=self._on_flushed,
             on_failed=self.fail,
+            on_damage=self.report_damage,
         )
 
     def replicate_with(self, fetchers: ReplicaFetchers) -> None:
@@ -137,6 +141,11 @@ class ReplicaManager:
     def lost_replicas(self) -> frozenset[tuple[bytes, int]]:
         """(topic id, partition) of those that lack records, as the registration has to say."""
         return self._returning.lost_replicas(self.image)
+
+    @property
+    def damaged_replicas(self) -> frozenset[tuple[bytes, int]]:
+        """(topic id, partition) of those that were found to be damaged while in use, as the heartbeats have to say."""
+        return self._returning.damaged_replicas(self.image)
 
     # metadata
 
@@ -427,8 +436,10 @@ class ReplicaManager:
             self._on_leadership(partition)
 
     async def _remove_topic(self, topic: TopicImage) -> None:
-        keys = [(topic.name, number) for number in topic.partitions if (topic.name, number) in self._partitions]
-        await self._remove_partitions(keys)
+        keys = [(topic.name, number) for number in topic.partitions]
+        await self._remove_partitions([key for key in keys if key in self._partitions])
+        for key in keys:
+            self._returning.found(key)  # what has the name next has lost nothing
 
     async def _remove_partitions(self, keys: Sequence[TopicPartition], *, ending: str = "") -> None:
         """Their topic is deleted, or their replica here is one no longer. `ending`: of the folders in which the logs stay."""
@@ -681,6 +692,29 @@ class ReplicaManager:
         failure = partition.log.failure
         if failure is not None and self.failure is None:
             asyncio.get_running_loop().call_soon(self.fail, failure)  # not now: whoever waits is answered within
+
+    def report_damage(self, partition: Partition, error: CorruptRecordError) -> None:
+        """The log is not what was written. The controller hears of it with the next heartbeat: another replica leads, if one
+        can, and this one is fetched again."""
+        key = partition.key
+        if self._partitions.get(key) is not partition or key in self._returning.lost:
+            return
+        logger.critical("%s is damaged: %s", partition, error)
+        self._returning.damaged(key)
+        if self._fetchers is not None and not partition.is_leader:
+            self._fetchers.unfollow(key)
+
+    def check_sound(self, partition: Partition) -> None:
+        """Raise `NotLeaderOrFollowerError` where damage was found and another replica can take over. Without one, readers get
+        what there is, and meet the damage by its CRC."""
+        if not self._returning.is_damaged(partition.key):
+            return
+        image = self.image.partition(*partition.key)
+        if image is not None and {*image.in_sync_replicas, *image.eligible_leader_replicas} - {self.node_id}:
+            raise NotLeaderOrFollowerError(
+                f"broker {self.node_id}: the log of {partition} is damaged here, another replica takes over: refresh the"
+                " metadata"
+            )
 
     # waiting
 

@@ -1,4 +1,5 @@
-"""What a broker that returns finds in its log directory: what it has lost of its replicas, and which logs are nobody's.
+"""What a broker has lost of its replicas, and which logs are nobody's: found in its log directory when it returns, and damage
+also later.
 
 *Lost* is a replica whose log is damaged, or had synced records and is not there any more, or has records and does not say
 of which topic. (Not so a new log of which nothing was flushed yet: a power loss may take all or part of it, and what it
@@ -9,6 +10,9 @@ nothing before the metadata say so: until then the replica counts as one that ha
     this broker leads       nobody else had more: a damaged log stays, readable up to the damage and closed to writes;
                             one without a topic id is taken for the partition's; a missing one begins anew
     nobody leads            wait
+
+Damage that is met later, by a read, is told with the heartbeats. Such a replica is not in the way of writes, and leads on
+if nobody else has every acknowledged record.
 
 *Stray* is a log of a topic that was deleted, or of a replica that was moved away, while the broker was down. It goes when
 the metadata are known to be those of this directory: they know the directory's id from before this start, and the broker
@@ -21,7 +25,7 @@ Decisions only; the replica manager acts on them. Used from its event loop.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from kraftlog.kraft.image import NO_LEADER, MetadataImage
@@ -61,6 +65,8 @@ class ReturningBroker:
         registration, because nobody is elected who has not seen its own."""
         self._has_met_itself = False
         self._lost: set[TopicPartition] = set()
+        self._damaged: set[TopicPartition] = set()
+        """Of the lost ones, those that were found while they were in use."""
         self._has_looked_for_strays = False
 
     def meet(self, image: MetadataImage) -> None:
@@ -105,7 +111,11 @@ class ReturningBroker:
 
     def lost_replicas(self, image: MetadataImage) -> frozenset[tuple[bytes, int]]:
         """For the registration: (topic id, partition)."""
-        return frozenset((image.topics[name].topic_id, number) for name, number in self._lost if name in image.topics)
+        return _with_ids(self._lost, image)
+
+    def damaged_replicas(self, image: MetadataImage) -> frozenset[tuple[bytes, int]]:
+        """For the heartbeats, likewise."""
+        return _with_ids(self._damaged, image)
 
     def look_at(self, key: TopicPartition, image: MetadataImage) -> bool:
         """Whether the replica, whose partition is about to be made, is lost."""
@@ -119,9 +129,19 @@ class ReturningBroker:
             self._lost.add(key)
         return is_lost
 
+    def damaged(self, key: TopicPartition) -> None:
+        """Its log is not what was written."""
+        self._lost.add(key)
+        self._damaged.add(key)
+
+    def is_damaged(self, key: TopicPartition) -> bool:
+        """Whether that was found while it was in use."""
+        return key in self._damaged
+
     def found(self, key: TopicPartition) -> None:
         """The replica is as good as any from now on."""
         self._lost.discard(key)
+        self._damaged.discard(key)
 
     def remedy(self, key: TopicPartition, image: MetadataImage) -> Remedy:
         """What to do now; `image` shows the registration."""
@@ -132,7 +152,7 @@ class ReturningBroker:
         if log is None:
             return Remedy.MAKE
         if partition.leader_id == self._node_id:
-            return Remedy.ADOPT if log.damage is None else Remedy.WAIT
+            return Remedy.ADOPT if log.damage is None and key not in self._damaged else Remedy.WAIT
         claims = (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
         if partition.leader_id == NO_LEADER or self._node_id in claims:
             return Remedy.WAIT
@@ -169,3 +189,7 @@ class ReturningBroker:
             )
             return False
         return self._node_id not in partition.replicas
+
+
+def _with_ids(keys: Iterable[TopicPartition], image: MetadataImage) -> frozenset[tuple[bytes, int]]:
+    return frozenset((image.topics[name].topic_id, number) for name, number in keys if name in image.topics)

@@ -127,7 +127,6 @@ class Broker:
         self._leader_streams = LeaderStreams(
             self.replicas,
             clock,
-            executor,
             cluster_id=log_dir.cluster_id,
             broker_epoch=lambda: self._broker_epoch,
             on_ends=self._isr_updates.look,
@@ -163,6 +162,7 @@ class Broker:
             self._clock,
             registration,
             lost_replicas=lambda: replicas.lost_replicas,
+            damaged_replicas=lambda: replicas.damaged_replicas,
             metadata_offset=lambda: replicas.image.offset,
             on_registered=self._fetchers.begin,
             heartbeat_interval_ms=self._config.broker_heartbeat_interval_ms,
@@ -228,9 +228,7 @@ class Broker:
         return Services(
             lifecycle=self._lifecycle,
             produce=ProduceHandler(replicas, self._executor, self._lifecycle),
-            fetch=FetchHandler(
-                replicas, self._clock, self._executor, self._lifecycle, max_message_bytes=config.fetch_max_bytes
-            ),
+            fetch=FetchHandler(replicas, self._clock, self._lifecycle, max_message_bytes=config.fetch_max_bytes),
             offsets=ListOffsetsHandler(replicas),
             metadata=MetadataHandler(
                 replicas,

@@ -42,6 +42,7 @@ class Controller(Protocol):
         want_fence: bool = False,
         want_shut_down: bool = False,
         offline_log_dirs: Collection[bytes] = (),
+        lost_replicas: Collection[tuple[bytes, int]] = (),
     ) -> HeartbeatReply: ...
 
 
@@ -55,18 +56,22 @@ class BrokerMembership:
         registration: BrokerRegistration,
         *,
         lost_replicas: Callable[[], frozenset[tuple[bytes, int]]],
+        damaged_replicas: Callable[[], frozenset[tuple[bytes, int]]],
         metadata_offset: Callable[[], int],
         on_registered: Callable[[int], None],
         heartbeat_interval_ms: int,
         duplicate_patience_ms: int,
     ) -> None:
-        """`lost_replicas`: (topic id, partition) of those that lack records by now. `metadata_offset`: the newest that the broker has applied. `on_registered` is told each new broker epoch. `duplicate_patience_ms`: how long to wait for the end
-        of another process that is registered with this id."""
+        """`lost_replicas`: (topic id, partition) of those that lack records by now; `damaged_replicas`: of those that were
+        found to be damaged while in use. `metadata_offset`: the newest that the broker has applied. `on_registered` is told
+        each new broker epoch. `duplicate_patience_ms`: how long to wait for the end of another process that is registered
+        with this id."""
         self._controller = controller
         self._clock = clock
         self._registration = registration
         self._node_id = registration.node_id
         self._lost_replicas = lost_replicas
+        self._damaged_replicas = damaged_replicas
         self._metadata_offset = metadata_offset
         self._on_registered = on_registered
         self._interval_ms = heartbeat_interval_ms
@@ -174,6 +179,7 @@ class BrokerMembership:
             self.broker_epoch,
             metadata_offset=self._metadata_offset(),
             want_shut_down=want_shut_down,
+            lost_replicas=self._damaged_replicas(),
         )
 
     async def _is_fenced(self) -> bool:

@@ -87,6 +87,7 @@ class BrokerLife:
         now_ms: float,
         next_offset: int,
         offline_log_dirs: Collection[bytes] = (),
+        lost_replicas: Collection[PartitionKey] = (),
     ) -> Result[HeartbeatReply]:
         """A broker lives. It is unfenced once it has left every ISR, which may take several batches, has its own
         registration in its metadata, and does not object."""
@@ -97,6 +98,9 @@ class BrokerLife:
             return self._disk_failure(broker, failed)
         if offline_log_dirs and not broker.log_dirs:
             return Result(HeartbeatReply(is_fenced=broker.is_fenced, should_shut_down=False))
+        damages = self._elections.lose_where_others_can_lead(node_id, lost_replicas)
+        if damages:
+            return Result(HeartbeatReply(is_fenced=broker.is_fenced, should_shut_down=False), damages)
         if want_shut_down:
             return self._controlled_shutdown(broker, next_offset)
         if want_fence:

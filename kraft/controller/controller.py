@@ -529,6 +529,7 @@ class Controller:
         want_shut_down: bool,
         now_ms: float,
         offline_log_dirs: Collection[bytes] = (),
+        lost_replicas: Collection[PartitionKey] = (),
     ) -> Result[HeartbeatReply]:
         return self.life.heartbeat(
             node_id,
@@ -539,6 +540,7 @@ class Controller:
             now_ms=now_ms,
             next_offset=self._next_offset,
             offline_log_dirs=offline_log_dirs,
+            lost_replicas=lost_replicas,
         )
 
     def unregister_broker(self, node_id: int) -> Result[None]:

@@ -115,6 +115,22 @@ class ElectionManager:
             MAX_LOSSES_PER_BATCH if must_be_whole else MAX_ELECTIONS_PER_BATCH,
         )
 
+    def lose_where_others_can_lead(self, node_id: int, keys: Iterable[PartitionKey]) -> list[MetadataRecord]:
+        """The replicas of `node_id` of these partitions were found to be damaged while in use. They leave ISR and ELR, but
+        one that leads and is all there is leads on. One batch; what is more is told again."""
+        may_lead = self.may_lead(self._brokers.usable_racks().keys())
+
+        def is_needed(partition: PartitionImage) -> bool:
+            others = {*partition.in_sync_replicas, *partition.eligible_leader_replicas} - {node_id}
+            return partition.leader_id == node_id and not any(may_lead(partition, other) for other in others)
+
+        concerned = {*self._partitions.in_sync_with(node_id), *self._partitions.eligible_for(node_id)}
+        return self._batch(
+            change_of(key[0], partition, self._rules_of(key[0]), may_lead, lost=frozenset({node_id}))
+            for key, partition in self._each(sorted(concerned.intersection(keys)))
+            if not is_needed(partition)
+        )
+
     def elect_where_missing(self, usable: Collection[int]) -> list[MetadataRecord]:
         """Leaders for the partitions without one of which one of `usable` may lead. One batch."""
         may_lead = self.may_lead(usable)

@@ -258,6 +258,12 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
         )
 
 
+def check_crcs(buffer: Buffer) -> None:
+    """`check_crc` of each complete batch; nonsense in a header raises as in `read_header`."""
+    for position, header in iter_headers(buffer):
+        check_crc(buffer, position, header)
+
+
 def batch_prefix(base_offset: int, header_slice: Buffer, leader_epoch: int | None = None) -> bytes:
     """The first 16 bytes of a batch, with a new base offset and, if given, leader epoch.
 

@@ -6,8 +6,7 @@ finds them in the page cache.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from kraftlog.proto.errors import InvalidRequestError, KraftlogError, StorageError
 from kraftlog.proto.hotpath import (
@@ -18,7 +17,8 @@ from kraftlog.proto.hotpath import (
     decode_fetch_control,
     encode,
 )
-from kraftlog.proto.seams import BlockingExecutor, CallContext, Clock, Stream
+from kraftlog.proto.seams import CallContext, Clock, Stream
+from kraftlog.replication.cold_reads import ColdRange
 from kraftlog.replication.partition import Partition, TopicPartition
 from kraftlog.replication.purgatory import DelayedOperation
 from kraftlog.replication.replica_manager import ReplicaManager
@@ -42,13 +42,11 @@ class FetchHandler:
         self,
         replicas: ReplicaManager,
         clock: Clock,
-        executor: BlockingExecutor,
         lifecycle: Lifecycle,
         *,
         max_message_bytes: int,
     ) -> None:
         self._replicas = replicas
-        self._executor = executor
         self._clock = clock
         self.lifecycle = lifecycle
         self._max_message_bytes = max_message_bytes
@@ -81,21 +79,13 @@ class FetchHandler:
 
     async def warm(self, positions: Sequence[StreamPosition]) -> None:
         """Have the disk do its part off the loop, for those positions that are not known to be in the page cache."""
-        reads = [read for read in map(self._cold_read, positions) if read is not None]
-        if reads:
-            await self._executor.run(lambda: [read() for read in reads])
-
-    def _cold_read(self, position: StreamPosition) -> Callable[[], None] | None:
-        partition = self._replicas.partitions.get(position.key)
-        if partition is None or position.fetch_offset >= partition.hot_offset:
-            return None
-        log, end_offset = partition.log, partition.high_watermark
-
-        def read() -> None:
-            with contextlib.suppress(KraftlogError):  # the read that counts follows and says what is wrong
-                log.read(position.fetch_offset, position.max_bytes, end_offset=end_offset)
-
-        return read
+        cold = [
+            ColdRange(partition, position.fetch_offset, position.max_bytes, partition.high_watermark)
+            for position in positions
+            if (partition := self._replicas.partitions.get(position.key)) is not None
+            and position.fetch_offset < partition.hot_offset
+        ]
+        await self._replicas.cold_reads.read(cold)
 
     def read(
         self, position: StreamPosition, max_bytes: int, at_least_one_batch: bool, *, read_committed: bool
@@ -108,6 +98,7 @@ class FetchHandler:
             if self._replicas.is_being_made(topic, number):
                 return PartitionRead(chunk, 0, 0)  # nothing yet: whoever watches it is told when it is here
             partition = self._replicas.leader(topic, number, position.current_leader_epoch)
+            self._replicas.check_sound(partition)
             _describe(chunk, partition)
             diverging = partition.diverging_epoch(position.last_fetched_epoch, position.fetch_offset)
             if diverging is not None:

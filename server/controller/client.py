@@ -171,10 +171,7 @@ class ControllerClient:
                 controller_pb2.SupportedFeature(name=name, min_level=low, max_level=high)
                 for name, (low, high) in sorted(registration.features.items())
             ],
-            lost_replicas=[
-                controller_pb2.LostReplica(topic_id=topic_id, partition=number)
-                for topic_id, number in sorted(registration.lost_replicas)
-            ],
+            lost_replicas=_lost_replicas(registration.lost_replicas),
         )
 
         async def there(channel: Channel, timeout_ms: float) -> int:
@@ -192,6 +189,7 @@ class ControllerClient:
         want_fence: bool = False,
         want_shut_down: bool = False,
         offline_log_dirs: Collection[bytes] = (),
+        lost_replicas: Collection[tuple[bytes, int]] = (),
     ) -> HeartbeatReply:
         """See `QuorumNode.heartbeat`. May be repeated."""
         request = controller_pb2.BrokerHeartbeatRequest(
@@ -201,6 +199,7 @@ class ControllerClient:
             want_fence=want_fence,
             want_shut_down=want_shut_down,
             offline_log_dirs=sorted(offline_log_dirs),
+            lost_replicas=_lost_replicas(lost_replicas),
         )
 
         async def here() -> HeartbeatReply:
@@ -211,6 +210,7 @@ class ControllerClient:
                 want_fence=want_fence,
                 want_shut_down=want_shut_down,
                 offline_log_dirs=offline_log_dirs,
+                lost_replicas=lost_replicas,
             )
 
         async def there(channel: Channel, timeout_ms: float) -> HeartbeatReply:
@@ -357,3 +357,7 @@ async def _within(work: Awaitable[T], timeout_ms: float) -> T:
 def _timeout_ms(request: Any) -> float:
     asked = getattr(request, "timeout_ms", 0)
     return min(float(asked), MAX_TIMEOUT_MS) if asked else DEFAULT_TIMEOUT_MS
+
+
+def _lost_replicas(replicas: Collection[tuple[bytes, int]]) -> list[controller_pb2.LostReplica]:
+    return [controller_pb2.LostReplica(topic_id=topic_id, partition=number) for topic_id, number in sorted(replicas)]

@@ -84,6 +84,10 @@ class ControllerService:
     async def _heartbeat(
         self, request: controller_pb2.BrokerHeartbeatRequest, context: CallContext
     ) -> controller_pb2.BrokerHeartbeatResponse:
+        if len(request.lost_replicas) > MAX_LOSSES_PER_BATCH:
+            raise InvalidRequestError(
+                f"a heartbeat with {len(request.lost_replicas)} lost replicas was sent, the limit is {MAX_LOSSES_PER_BATCH}"
+            )
         self._check_leads()
         reply = await self._quorum.controller.heartbeat(
             request.node_id,
@@ -92,6 +96,7 @@ class ControllerService:
             want_fence=request.want_fence,
             want_shut_down=request.want_shut_down,
             offline_log_dirs=tuple(request.offline_log_dirs),
+            lost_replicas=frozenset((each.topic_id, each.partition) for each in request.lost_replicas),
         )
         return controller_pb2.BrokerHeartbeatResponse(
             is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down

@@ -146,11 +146,13 @@ class LocalController:
         want_fence: bool = False,
         want_shut_down: bool = False,
         offline_log_dirs: Collection[bytes] = (),
+        lost_replicas: Collection[tuple[bytes, int]] = (),
     ) -> HeartbeatReply:
         """A broker lives, and has applied metadata up to `metadata_offset`.
 
         Unfences a caught-up broker. With `want_shut_down`, repeat it until the reply says `should_shut_down`.
-        `offline_log_dirs`: ids of directories that have failed since the registration.
+        `offline_log_dirs`: ids of directories that have failed since the registration. `lost_replicas`: those that
+        were found to be damaged since.
         """
         reply = await self._submit(
             lambda: self._controller.heartbeat(
@@ -160,6 +162,7 @@ class LocalController:
                 want_fence=want_fence,
                 want_shut_down=want_shut_down,
                 offline_log_dirs=offline_log_dirs,
+                lost_replicas=lost_replicas,
                 now_ms=self._clock.monotonic_ms(),
             )
         )

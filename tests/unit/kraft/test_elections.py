@@ -579,6 +579,57 @@ def test_broker_whose_last_disk_fails_is_fenced() -> None:
     assert not harness.image.brokers[1].is_fenced
 
 
+def tell_damage(harness: Harness, node_id: int, epoch: int) -> None:
+    """The heartbeats of a broker that has found its replica of the first partition damaged."""
+    lost = [(harness.image.topics["orders"].topic_id, 0)]
+    for _ in range(2):
+        harness.run(
+            lambda: harness.controller.heartbeat(
+                node_id,
+                epoch,
+                metadata_offset=harness.image.offset,
+                want_fence=False,
+                want_shut_down=False,
+                lost_replicas=lost,
+                now_ms=harness.now_ms,
+            )
+        )
+
+
+def test_damaged_replica_leaves_where_another_one_has_everything() -> None:
+    """In use and damaged (R03): a follower leaves the ISR, a leader first hands over; the other partitions stay."""
+    harness, epochs = with_topic(partitions=2, min_insync_replicas="2")
+    tell_damage(harness, 3, epochs[3])
+    assert shape(harness) == (1, (1, 2), (), ())
+    tell_damage(harness, 1, epochs[1])
+    assert shape(harness) == (2, (2,), (), (1,))
+    assert shape(harness, 1) == (1, (1, 2, 3), (), ())
+    tell_damage(harness, 2, epochs[2])
+    assert shape(harness) == (2, (2,), (), (1,)), "it is all there is"
+
+
+def test_damaged_leader_hands_over_to_the_elr_but_to_nobody_uncleanly() -> None:
+    """Records that can be read are worth more than a log without damage that lacks them."""
+    harness, epochs = with_topic(min_insync_replicas="3", unclean_leader_election_enable="true")
+    fence(harness, 2)
+    fence(harness, 3)
+    assert shape(harness) == (1, (1,), (2, 3), ())
+    tell_damage(harness, 1, epochs[1])
+    assert shape(harness) == (1, (1,), (2, 3), ()), "they are fenced"
+    harness.heartbeat(3, epochs[3])
+    tell_damage(harness, 1, epochs[1])
+    assert shape(harness) == (3, (3,), (2,), (1,))
+    assert not harness.unclean_elections
+
+
+def test_damaged_only_replica_leads_on() -> None:
+    """Without an election, unclean or not."""
+    harness, epochs = with_topic(replicas=1)
+    before = partition(harness)
+    tell_damage(harness, 1, epochs[1])
+    assert partition(harness) == before
+
+
 def test_stopping_broker_waits_for_elections_above_the_batch_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to stop while a later batch still has its partitions to move, it would leave clients without a leader."""
     monkeypatch.setattr(elections, "MAX_ELECTIONS_PER_BATCH", 3)

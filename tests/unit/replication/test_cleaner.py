@@ -94,6 +94,7 @@ class TestFailures:
         assert "no valid batch at position 0" in broker.replicas.cleaner.uncleanable[TOPIC, 0].reason
         assert not await broker.replicas.cleaner.clean_one()
         assert broker.failures == []
+        assert broker.replicas.damaged_replicas == {(TOPIC_ID, 0)}, "another replica may take over"
         assert not [name for name in broker.fs.listdir(log.directory) if name.endswith(".cleaned")]
         write(broker, partition, 1)
         await settle()

@@ -39,6 +39,7 @@ class FakeController:
         want_fence: bool = False,
         want_shut_down: bool = False,
         offline_log_dirs: Collection[bytes] = (),
+        lost_replicas: Collection[tuple[bytes, int]] = (),
     ) -> HeartbeatReply:
         return HeartbeatReply(is_fenced=False, should_shut_down=False)
 
@@ -53,6 +54,7 @@ def start(controller: FakeController) -> int:
             SimClock(loop),
             BrokerRegistration(node_id=1, incarnation_id=bytes(16), host="h", port=1),
             lost_replicas=frozenset,
+            damaged_replicas=frozenset,
             metadata_offset=lambda: 7,
             on_registered=lambda epoch: None,
             heartbeat_interval_ms=INTERVAL_MS,

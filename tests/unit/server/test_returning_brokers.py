@@ -59,10 +59,10 @@ class Client:
         [result] = hotpath.decode_produce_response(answer).partitions
         return result
 
-    async def values(self, topic: str) -> list[bytes | None]:
+    async def values(self, topic: str, *, since: int = 0) -> list[bytes | None]:
         """All that a consumer may read."""
         values: list[bytes | None] = []
-        offset = 0
+        offset = since
         while True:
             at = hotpath.FetchPosition(topic, 0, offset, 1, current_leader_epoch=-1, last_fetched_epoch=-1)
             request = hotpath.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, partitions=[at])
@@ -70,7 +70,8 @@ class Client:
             [chunk] = hotpath.decode_fetch_chunk(answer).partitions
             if chunk.error_code:
                 raise error_for(chunk.error_code, chunk.error_message)
-            found = list(decode_records(bytes(cast(bytes, chunk.records))))  # decoded: one buffer
+            decoded = decode_records(bytes(cast(bytes, chunk.records)))  # one buffer
+            found = [record for record in decoded if record.offset >= offset]
             if not found:
                 return values
             values += [record.value for record in found]
@@ -108,6 +109,13 @@ def folders(nodes: Nodes, number: int, topic: str) -> list[str]:
 def damage(nodes: Nodes, number: int, topic: str) -> None:
     """Flip a bit in the middle of the log, of whatever is there by now."""
     nodes.machines[number].fs.flip(f"{LOG_DIR}/{topic}-0/00000000000000000000.log", 3 * BATCH_BYTES)
+
+
+def remove_log(nodes: Nodes, number: int, topic: str) -> None:
+    fs, folder = nodes.machines[number].fs, f"{LOG_DIR}/{topic}-0"
+    for name in fs.listdir(folder):
+        fs.unlink(f"{folder}/{name}")
+    fs.rmdir(folder)
 
 
 def stored(log: PartitionLog) -> bytes:
@@ -250,10 +258,7 @@ def test_a_replica_whose_log_is_gone_claims_nothing() -> None:
         leader = (await create(nodes, "data", factor=3)).leader_id
         values = await fill(nodes, leader, "data", 10)
         await nodes.stop(leader)
-        fs = nodes.machines[leader].fs
-        for name in fs.listdir(f"{LOG_DIR}/data-0"):
-            fs.unlink(f"{LOG_DIR}/data-0/{name}")
-        fs.rmdir(f"{LOG_DIR}/data-0")
+        remove_log(nodes, leader, "data")
         left = other_than(leader)
         await nodes.start(leader)
         await caught_up(nodes, left, "data")
