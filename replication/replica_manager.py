@@ -401,7 +401,9 @@ class ReplicaManager:
         if partition is None:
             return
         fetchers, leader_id = self._fetchers, image.leader_id
-        if leader_id == self.node_id and not self._returning.may_lead(partition.key, image.leader_epoch):
+        if leader_id == self.node_id and not self._returning.may_lead(
+            topic.topic_id, image.partition, image.leader_epoch
+        ):
             leader_id = NO_LEADER
         if leader_id == self.node_id:
             if fetchers is not None:

@@ -60,8 +60,8 @@ class ReturningBroker:
         self._directory_id = directory_id
         self._log_dir = log_dir
         self._is_known: bool | None = None
-        self._former_epochs: dict[TopicPartition, int] = {}
-        """Those in which the controller has elected the process before this one: up to the metadata that show this one's
+        self._former_epochs: dict[tuple[bytes, int], int] = {}
+        """(topic id, partition) -> those in which the controller has elected the process before this one: up to the metadata that show this one's
         registration, because nobody is elected who has not seen its own."""
         self._has_met_itself = False
         self._lost: set[TopicPartition] = set()
@@ -83,8 +83,8 @@ class ReturningBroker:
             return
         self._has_met_itself = broker.incarnation_id == self._incarnation_id
         self._former_epochs |= {
-            (name, number): partition.leader_epoch
-            for name, topic in image.topics.items()
+            (topic.topic_id, number): partition.leader_epoch
+            for topic in image.topics.values()
             for number, partition in topic.partitions.items()
             if partition.leader_id == self._node_id
         }
@@ -94,9 +94,9 @@ class ReturningBroker:
         """Whether the metadata are those that this directory was used with."""
         return self._is_known is True
 
-    def may_lead(self, key: TopicPartition, leader_epoch: int) -> bool:
+    def may_lead(self, topic_id: bytes, number: int, leader_epoch: int) -> bool:
         """Whether this broker was elected as the process that it is."""
-        return leader_epoch > self._former_epochs.get(key, -1)
+        return leader_epoch > self._former_epochs.get((topic_id, number), -1)
 
     def is_registered(self, image: MetadataImage) -> bool:
         """Whether the controller has heard what is lost, and this image says what follows from it."""

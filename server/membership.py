@@ -31,6 +31,11 @@ FIRST_PAUSE_MS = 10  # where nobody else can lead, the second question is answer
 class Controller(Protocol):
     """What a broker asks of the controller; `ControllerClient` has it."""
 
+    @property
+    def epoch(self) -> int:
+        """In which a node was elected to be the controller, as far as this one knows."""
+        ...
+
     async def register_broker(self, registration: BrokerRegistration) -> int: ...
 
     async def heartbeat(
@@ -88,18 +93,19 @@ class BrokerMembership:
         Raises what the registration is refused with; `DuplicateBrokerRegistrationError` only when that lasts: a process
         that ended without a word is registered until its session ends.
         """
-        refused_since_ms: float | None = None
+        refused_in: int | None = None  # the controller's epoch: each new one gives sessions their time anew
+        refused_since_ms = 0.0
         while self.broker_epoch < 0:
             try:
                 await self._register()
             except RequestTimedOutError as error:
-                refused_since_ms = None  # a controller that comes after this gives sessions their time anew
+                refused_in = None
                 self._note(f"registration failed: {error}")
                 await asyncio.sleep(self._interval_ms / 1000)
             except DuplicateBrokerRegistrationError as error:
-                now_ms = self._clock.monotonic_ms()
-                if refused_since_ms is None:
-                    refused_since_ms = now_ms
+                now_ms, epoch = self._clock.monotonic_ms(), self._controller.epoch
+                if epoch != refused_in:
+                    refused_in, refused_since_ms = epoch, now_ms
                 if now_ms - refused_since_ms >= self._patience_ms:
                     raise
                 self._note(f"registration failed: {error}")

@@ -87,6 +87,11 @@ class ControllerClient:
     def quorum(self) -> QuorumNode:
         return self._quorum
 
+    @property
+    def epoch(self) -> int:
+        """In which a node was elected to be the controller, as far as this one knows."""
+        return self._quorum.metadata_leader_epoch
+
     async def read_barrier(self) -> None:
         """Return when `image` has every change that was answered before the call. Raises `NotControllerError`."""
         await self._quorum.read_barrier()

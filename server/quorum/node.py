@@ -331,8 +331,8 @@ class QuorumNode:
 
     @property
     def leader_id(self) -> int | None:
-        """Node id of the leader as far as this node knows."""
-        leader = self._core.leader
+        """Node id of the leader as far as this node knows; before `start` it knows nothing, and may be asked already."""
+        leader = None if self._core_or_none is None else self._core_or_none.leader
         return None if leader is None else leader.node_id
 
     @property

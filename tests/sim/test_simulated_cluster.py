@@ -63,7 +63,7 @@ def test_a_leader_that_does_not_wait_for_the_others_is_caught(monkeypatch: pytes
 @pytest.mark.deep
 def test_a_leader_with_an_empty_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process before it led is led again before the controller has seen its disk (seed 3)."""
-    monkeypatch.setattr(ReturningBroker, "may_lead", lambda self, key, leader_epoch: True)
+    monkeypatch.setattr(ReturningBroker, "may_lead", lambda self, *partition_and_epoch: True)
     violation = first_violation(range(3, 30), CONFIG).violation
     assert violation is not None
     assert violation.rule == "W-4"

@@ -9,6 +9,7 @@ import pytest
 from kraftlog.kraft.controller import BrokerRegistration
 from kraftlog.kraft.image import NO_LEADER, MetadataDelta, MetadataImage
 from kraftlog.kraft.raft import AppendRequest, ReplicaKey, VoteRequest
+from kraftlog.proto import controller_pb2
 from kraftlog.proto.admin_pb2 import CreateTopicsRequest, DeleteTopicsRequest, NewTopic
 from kraftlog.proto.errors import (
     ErrorCode,
@@ -19,6 +20,8 @@ from kraftlog.proto.errors import (
     StaleBrokerEpochError,
     StorageError,
 )
+from kraftlog.proto.seams import CallContext
+from kraftlog.server.controller.service import BROKER_HEARTBEAT, ControllerService
 from kraftlog.server.quorum import QuorumConfig, QuorumNode
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.unit.quorum.fakes import FakeClock, FakeLog, GateExecutor
@@ -91,6 +94,16 @@ async def test_single_voter_leads_itself_when_started() -> None:
     assert (node.leader_id, node.metadata_leader_epoch) == (1, 1)
     assert node.high_watermark >= 1  # the leader-change batch is committed
     await node.stop()
+
+
+async def test_a_node_that_has_not_loaded_yet_refuses_what_brokers_ask() -> None:
+    """Its listener is open before it knows of any leader (seed 2008 of the simulated cluster)."""
+    host = Host()
+    node = host.node()
+    handler = ControllerService(node).handlers().unary[BROKER_HEARTBEAT]
+    request = controller_pb2.BrokerHeartbeatRequest(node_id=1)
+    with pytest.raises(NotControllerError, match="not known"):
+        await handler(request.SerializeToString(), CallContext(peer="test"))
 
 
 async def test_created_topic_is_durable_and_published_when_the_call_returns() -> None:

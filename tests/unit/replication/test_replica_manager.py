@@ -460,6 +460,25 @@ async def test_a_leader_epoch_of_an_earlier_process_is_not_led_again(fs: SimFile
     assert broker.leadership[-1] == (5, True)
 
 
+async def test_a_topic_that_was_made_again_is_led_in_its_first_epoch(fs: SimFileSystem) -> None:
+    """Though the topic of that name, which an earlier process led, was in a later one."""
+    broker = Broker(fs, incarnation_id=b"b" * 16)
+    register = metadata_pb2.RegisterBrokerRecord(node_id=1, incarnation_id=b"a" * 16, host="h", port=1)
+    topic_id = bytes(15) + b"\x07"
+    partition = metadata_pb2.PartitionRecord(
+        topic_id=topic_id, replicas=[1], in_sync_replicas=[1], leader_id=1, leader_epoch=3
+    )
+    await broker.publish(
+        metadata_pb2.MetadataRecord(register_broker=register),
+        metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name=TOPIC, topic_id=topic_id)),
+        metadata_pb2.MetadataRecord(partition=partition),
+    )
+    register.incarnation_id, register.broker_epoch = b"b" * 16, broker.image.offset + 1
+    await broker.publish(metadata_pb2.MetadataRecord(register_broker=register))
+    await broker.delete()
+    assert (await broker.create(topic_id=bytes(15) + b"\x08")).leader_epoch == 0
+
+
 async def test_a_new_log_that_a_power_loss_takes_is_made_anew() -> None:
     """Making it syncs nothing: all of it may be lost, or a part, such as its topic id."""
     for seed in range(30):

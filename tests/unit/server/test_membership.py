@@ -22,8 +22,13 @@ class FakeController:
 
     def __init__(self, *objections: tuple[float, KraftlogError]) -> None:
         self._objections = list(objections)
+        self.epoch = 1
+        self.changes_after_s: float | None = None
+        """Another node takes over so often; None: never."""
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
+        if self.changes_after_s is not None:
+            self.epoch = int(asyncio.get_running_loop().time() / self.changes_after_s)
         if self._objections:
             after_s, error = self._objections.pop(0)
             await asyncio.sleep(after_s)
@@ -73,6 +78,13 @@ def test_the_end_of_another_session_is_waited_for_from_the_first_refusal_on() ->
     absence = [(2.0, TIMED_OUT)] * 5
     assert start(FakeController(*absence, *[(0.0, DUPLICATE)] * 8)) == 7
     assert start(FakeController(*[(0.0, DUPLICATE)] * 8, *absence, *[(0.0, DUPLICATE)] * 8)) == 7
+
+
+def test_a_new_controller_is_waited_for_anew() -> None:
+    """Though there was one all the time, be it the same node again (seed 2025)."""
+    controller = FakeController(*[(0.0, DUPLICATE)] * 40)
+    controller.changes_after_s = 5
+    assert start(controller) == 7
 
 
 def test_refusals_that_last_end_the_start() -> None:
