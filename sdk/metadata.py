@@ -29,6 +29,7 @@ from kraftlog.sdk.waiting import Backoff, Tasks, sleep_ms
 log = logging.getLogger("kraftlog.sdk")
 
 METADATA_METHOD = "/kraftlog.v1.Broker/Metadata"
+PATIENCE_MS = 2_000.0  # with a broker that does not answer, while there are others to ask
 UNKNOWN_TOPIC_GRACE_MS = 10_000  # a topic that was just created may not be known to every broker yet
 MAX_TRACKED_TOPICS = 100_000  # of one client; beyond it the oldest interest is dropped
 
@@ -236,11 +237,13 @@ class Cluster:
             all_topics=self.wants_all_topics,
             allow_auto_topic_creation=self._allow_auto_topic_creation,
         ).SerializeToString()
-        for address in self._candidates():
+        candidates = self._candidates()
+        for address in candidates:
+            patience_ms: float = self._config.request_timeout_ms
+            if address != candidates[-1]:
+                patience_ms = min(patience_ms, PATIENCE_MS)
             try:
-                answer = await self._channel(address).unary(
-                    METADATA_METHOD, request, timeout_ms=self._config.request_timeout_ms
-                )
+                answer = await self._channel(address).unary(METADATA_METHOD, request, timeout_ms=patience_ms)
             except KraftlogError as error:
                 log.debug("metadata from %s: %s", address, error)
                 self._last_error = error

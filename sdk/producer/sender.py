@@ -14,6 +14,7 @@ from kraftlog.proto.errors import (
     KraftlogError,
     LeaderNotAvailableError,
     NetworkError,
+    NotLeaderOrFollowerError,
     OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     UnknownProducerIdError,
@@ -44,6 +45,7 @@ INIT_PRODUCER_ID_METHOD = "/kraftlog.v1.Broker/InitProducerId"
 STREAM_WINDOW_BYTES = 64 * 1024 * 1024  # the protocol's: unanswered bytes of one stream
 LEADER_SEARCH_MAX_MS = 250.0  # longest pause between two looks for a new leader: what a producer adds to an election
 ANSWER_GRACE_MS = 1_000  # the broker's own time-out answer may come so late
+LEADER_DOUBT_MS = 1_000.0  # of an unanswered request; then metadata are asked for as often
 
 _PRODUCER_STATE = struct.Struct(">qhi")  # producer id, epoch, base sequence
 _PRODUCER_STATE_POSITION = 43  # in a record batch v2
@@ -98,6 +100,7 @@ class Sender:
         self._search(is_searching, now_ms)
         for connection in self._connections.values():
             connection.check_timeout(now_ms)
+            connection.check_leaders(now_ms)
         if self.cluster.is_stale(now_ms):
             self.cluster.refresh_soon()
         self._arm_next(now_ms)
@@ -239,6 +242,7 @@ class _Connection:
         self._unanswered_bytes = 0
         self._next_correlation_id = 1
         self._paused_until_ms = 0.0
+        self._doubt_at_ms = 0.0
         self._backoff = Backoff(self._config.retry_backoff_ms, self._config.retry_backoff_max_ms, sender.random)
         sender.tasks.start(self._write(), f"producer to broker {node_id}")
 
@@ -246,15 +250,47 @@ class _Connection:
         self._wakeup.set()
 
     def deadline_ms(self) -> float | None:
-        """When the oldest unanswered request is given up, or a throttle ends."""
+        """When the oldest unanswered request is given up, or its leader in doubt, or when a throttle ends."""
         if not self._in_flight:
             return self._paused_until_ms if self._paused_until_ms > self._sender.clock.monotonic_ms() else None
-        oldest = next(iter(self._in_flight.values()))
-        return oldest.sent_at_ms + self._config.request_timeout_ms + ANSWER_GRACE_MS
+        return min(self._give_up_at_ms(), self._next_doubt_ms())
+
+    def _give_up_at_ms(self) -> float:
+        return self._oldest.sent_at_ms + self._config.request_timeout_ms + ANSWER_GRACE_MS
+
+    def _next_doubt_ms(self) -> float:
+        return max(self._doubt_at_ms, self._oldest.sent_at_ms + LEADER_DOUBT_MS)
+
+    @property
+    def _oldest(self) -> _Request:
+        return next(iter(self._in_flight.values()))
+
+    def check_leaders(self, now_ms: float) -> None:
+        """A broker that hangs says nothing, least of all that another one leads: ask the others, and go on there."""
+        if not self._in_flight or now_ms < self._oldest.sent_at_ms + LEADER_DOUBT_MS:
+            return
+        if self._is_deposed():
+            waited_ms = now_ms - self._oldest.sent_at_ms
+            text = f"broker {self._node_id} has not answered for {waited_ms:.0f} ms, and another one leads by now"
+            self._broken(self._stream, NotLeaderOrFollowerError(text))
+        elif now_ms >= self._next_doubt_ms():
+            self._doubt_at_ms = now_ms + LEADER_DOUBT_MS
+            self._sender.cluster.avoid(self._node_id)
+            self._sender.cluster.refresh_soon()
+
+    def _is_deposed(self) -> bool:
+        metadata = self._sender.cluster.metadata
+        return any(
+            (known := metadata.partition(topic, partition)) is not None
+            and known.leader_epoch > batch.queue.leader_epoch
+            and (leader := metadata.leader(topic, partition)) is not None
+            and leader.node_id != self._node_id
+            for request in self._in_flight.values()
+            for (topic, partition), batch in request.batches.items()
+        )
 
     def check_timeout(self, now_ms: float) -> None:
-        deadline_ms = self.deadline_ms()
-        if self._in_flight and deadline_ms is not None and deadline_ms <= now_ms:
+        if self._in_flight and self._give_up_at_ms() <= now_ms:
             text = (
                 f"broker {self._node_id} did not answer a produce request within {self._config.request_timeout_ms} ms"
             )
@@ -320,7 +356,7 @@ class _Connection:
             self._in_flight[correlation_id] = request
             self._unanswered_bytes += size_bytes
             if len(self._in_flight) == 1:
-                self._sender.arm(request.sent_at_ms + self._config.request_timeout_ms + ANSWER_GRACE_MS)
+                self._sender.arm(self._next_doubt_ms())
         stream = None
         try:
             stream = self._open()

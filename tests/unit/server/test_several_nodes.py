@@ -333,6 +333,30 @@ def test_the_next_record_is_acknowledged_a_session_after_the_loss_of_the_leader(
     with_nodes(work)
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_leader_that_hangs_costs_a_session_and_not_a_request_timeout(seed: int) -> None:
+    """It keeps its connections and says nothing, as a process that is stopped or swapped out: the producer learns from the
+    others who leads, and the record is there once."""
+
+    async def work(nodes: Nodes) -> None:
+        active = await three_nodes(nodes)
+        assert await nodes.create(active, "copied", factor=3) == 0
+        leader = (await nodes.partition(active, "copied")).leader_id
+        async with nodes.producer() as producer:
+            await producer.send_and_wait("copied", b"before", partition=0)
+            host = nodes.machines[leader].host
+            for other in (*(nodes.machines[number].host for number in others(leader)), "client"):
+                nodes.network.partition(host, other, both_ways=False)
+            hung = nodes.loop.time()
+            assert (await producer.send_and_wait("copied", b"after", partition=0)).offset == 1
+            # the session, the quorum's own election if it led that, and what the producer adds
+            assert nodes.loop.time() - hung < SESSION_TIMEOUT_S + 6
+            nodes.network.heal()
+            assert (await producer.send_and_wait("copied", b"more", partition=0)).offset == 2
+
+    with_nodes(work, seed=seed)
+
+
 def test_a_leader_with_an_empty_disk_does_not_lead() -> None:
     """It is back before anybody has missed it, and the metadata say that it leads: its followers would cut their logs to
     nothing. It leads nothing before the controller has seen that its disk is another one."""
