@@ -42,7 +42,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Mapping
 
-from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file, write_synced, write_unsynced
+from kraftlog.logstore.filesystem import FileSystem, atomic_write, read_file, write_in_place, write_synced
 from kraftlog.proto.uuids import uuid_from_text, uuid_to_text
 
 logger = logging.getLogger(__name__)
@@ -137,9 +137,9 @@ def is_partition_metadata_torn(fs: FileSystem, path: str) -> bool:
     return size < _PARTITION_METADATA_BYTES or 0 in read_file(fs, path)
 
 
-def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes, *, is_synced: bool = True) -> None:
-    """Durable after `fsync_dir`; unless `is_synced`, only after the file itself was synced, too."""
-    write = write_synced if is_synced else write_unsynced
+def write_partition_metadata(fs: FileSystem, path: str, topic_id: bytes, *, is_new: bool = False) -> None:
+    """Durable after `fsync_dir`; of a partition that `is_new` only after the file itself was synced, too."""
+    write = write_in_place if is_new else write_synced
     write(fs, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}\n".encode())
 
 

@@ -117,6 +117,16 @@ def write_unsynced(fs: FileSystem, path: str, data: Buffer) -> None:
     fs.rename(path + TEMPORARY_SUFFIX, path)
 
 
+def write_in_place(fs: FileSystem, path: str, data: Buffer) -> None:
+    """Give a file its content; not durable, and a crash may leave a part. For a file that nobody has to read before."""
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([data], 0)
+    finally:
+        file.close()
+
+
 def write_synced(fs: FileSystem, path: str, data: Buffer) -> None:
     """Replace a file in one step: a crash finds the old content or the new, for certain the new after `fsync_dir`."""
     _write_temporary(fs, path, data, sync=True)
@@ -286,7 +296,10 @@ class RealFileSystem:
         return sorted(os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path)
+        except OSError:  # it exists, or a parent is missing
+            os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -238,7 +238,7 @@ class LogDir:
             self._fs.mkdir(directory)
             if topic_id != NO_TOPIC_ID:
                 metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
-                write_partition_metadata(self._fs, metadata, topic_id, is_synced=False)
+                write_partition_metadata(self._fs, metadata, topic_id, is_new=True)
             log = self._open_log(
                 key, directory, config or self._config_for(topic), now_ms, is_clean=True, is_settled=False
             )

@@ -42,6 +42,7 @@ from kraftlog.logstore.layout import (
     DELETED_FILE_SUFFIX,
     LEADER_EPOCH_FILE,
     LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
     parse_segment_file,
 )
@@ -97,6 +98,11 @@ def load_log(
     """
     # Where records below the recovery point have all been deleted since, none of them can be missing.
     required_end = recovery_point if recovery_point > log_start_offset else 0
+    if set(fs.listdir(directory)) <= {PARTITION_METADATA_FILE}:  # new: there is nothing to look at
+        segment = Segment.create(fs, directory, log_start_offset, index_interval, open_segments)
+        if is_settled:
+            fs.fsync_dir(directory)
+        return _start_empty(directory, SnapshotStore(fs, directory, ()), segment, required_end)
     complete_swaps(fs, directory)
     _remove_leftovers(fs, directory)
     segments = _find_segments(fs, directory, index_interval, open_segments)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from kraftlog.logstore.filesystem import FileSystem, read_file, sync_file, unlink_if_exists, write_unsynced
 from kraftlog.logstore.layout import SNAPSHOT_SUFFIX, parse_segment_file, segment_file_name
@@ -18,10 +18,11 @@ class SnapshotStore:
 
     __slots__ = ("_directory", "_fs", "offsets")
 
-    def __init__(self, fs: FileSystem, directory: str) -> None:
+    def __init__(self, fs: FileSystem, directory: str, names: Iterable[str] | None = None) -> None:
+        """`names`: what is in the directory, where that is known."""
         self._fs = fs
         self._directory = directory
-        parsed = (parse_segment_file(name) for name in fs.listdir(directory))
+        parsed = (parse_segment_file(name) for name in (fs.listdir(directory) if names is None else names))
         self.offsets = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == SNAPSHOT_SUFFIX)
 
     def write(self, offset: int, producers: ProducerStateManager) -> None:
