@@ -14,18 +14,22 @@ class PendingWrite:
 
     partition: Partition
     leader_epoch: int
-    """The epoch of the append: a later one of this broker does not vouch for it."""
+    """The epoch of the append; a later one of this broker does not vouch for it by itself."""
     end_offset: int
     """Exclusive; acknowledged when this much is."""
     acks: int
+    outlives_leadership: bool = False
+    """Whether it may be committed by a successor of the leader that appended it."""
     error: KraftlogError | None = None
     is_done: bool = False
 
     def check(self) -> bool:
         """Look again; returns whether the write's fate is known."""
         if not self.is_done:
-            self.error = wait_error(self.partition, self.leader_epoch)
-            self.is_done = self.error is not None or self.partition.acknowledged_end(self.acks) >= self.end_offset
+            partition = self.partition
+            if not self.outlives_leadership or not partition.may_commit_later(self.leader_epoch, self.end_offset):
+                self.error = wait_error(partition, self.leader_epoch, self.end_offset)
+            self.is_done = self.error is not None or partition.acknowledged_end(self.acks) >= self.end_offset
         return self.is_done
 
     def refuse(self, error: KraftlogError) -> None:

@@ -10,7 +10,8 @@ Rules (DESIGN "Durability is stated, not implied", KIP-101, KIP-966):
   leader's, as far as it has the records. It truncates where its history parts from the leader's, never merely to the
   high watermark (KIP-101, 279).
 - acks=1 is answered when the leader itself has the records (flushed with `ack`), acks=all when the high watermark has
-  passed them, acks=0 never.
+  passed them, acks=0 never. Whoever has lost the leadership hears of the high watermark from its successor: an offset and an
+  epoch name one record, so what it wrote itself is committed when its log has it, in that epoch, below the high watermark.
 - A failed fsync fails the partition for good: nothing written before it is ever acknowledged by a later, lucky one.
 """
 
@@ -150,6 +151,8 @@ class Partition:
         """Elected uncleanly, and not said to be ready yet."""
         self.is_flushed = False
         """As the metadata say: each replica in ISR and ELR has on disk all that was acknowledged."""
+        self.given_up_epoch = NO_EPOCH
+        """The last leader epoch of whose writes it is not waited any more for a successor to commit them."""
         self.failure: StorageError | None = None
         self._switched: tuple[int, int] | None = None
         """(partition epoch, log end) when this leader found flush.policy=ack without `is_flushed`."""
@@ -223,6 +226,7 @@ class Partition:
         """The topic is deleted: acknowledge nothing any more."""
         self.is_leader = False
         self.leader_id = -1
+        self.given_up_epoch = self.leader_epoch
         self._in_sync = None
 
     @property
@@ -336,6 +340,22 @@ class Partition:
         if acks == ACKS_ALL:
             return self.high_watermark
         return self._own_end()
+
+    def may_commit_later(self, leader_epoch: int, end_offset: int) -> bool:
+        """Whether what this replica appended as the leader of an earlier epoch, as the last record below `end_offset`, is there
+        still, and a successor (perhaps this replica again) may say that it is committed."""
+        return (
+            self.given_up_epoch < leader_epoch < self.leader_epoch
+            and self.failure is None
+            and self._has_kept(leader_epoch, end_offset)
+        )
+
+    def has_cut(self, leader_epoch: int, end_offset: int) -> bool:
+        """Whether what it appended like that is no more: it went with the history of a successor that never had it."""
+        return leader_epoch < self.leader_epoch and not self._has_kept(leader_epoch, end_offset)
+
+    def _has_kept(self, leader_epoch: int, end_offset: int) -> bool:
+        return end_offset <= self.log.log_end_offset and self.log.epoch_of(end_offset - 1) == leader_epoch
 
     def durability(self, acks: int) -> Durability:
         """What an acknowledgment for `acks` promises."""
@@ -563,10 +583,15 @@ def check_acks(acks: int) -> None:
         raise InvalidRequiredAcksError(f"acks={acks} is not valid: use 0, 1 or -1 (all)")
 
 
-def wait_error(partition: Partition, leader_epoch: int) -> KraftlogError | None:
-    """Why a write of `leader_epoch` can no longer be acknowledged, None while it can."""
+def wait_error(partition: Partition, leader_epoch: int, end_offset: int) -> KraftlogError | None:
+    """Why a write of `leader_epoch` that ends at `end_offset` can no longer be acknowledged, None while it can."""
     if partition.failure is not None:
         return partition.failure
+    if partition.has_cut(leader_epoch, end_offset):
+        return NotLeaderOrFollowerError(
+            f"broker {partition.node_id} lost the leadership of {partition} before another replica had the write: it is not "
+            "stored: refresh the metadata and send it again"
+        )
     if not partition.is_leader or partition.leader_epoch != leader_epoch:
         return NotLeaderOrFollowerError(
             f"broker {partition.node_id} lost the leadership of {partition} before the write was acknowledged: "

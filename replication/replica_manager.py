@@ -47,6 +47,7 @@ logger = logging.getLogger("kraftlog.replication")
 
 MAKERS = 4  # pieces of work that make logs at the same time: each waits for the disk, which serves them together
 NEVER_MS = 1 << 62  # Kafka's default of flush.ms is Long.MAX_VALUE: the operating system decides
+HAND_OVER_MS = 500  # for a successor to say that writes under way are committed; then clients ask it themselves
 DISK_FULL_RETRY_MS = 1_000  # between attempts to flush, or to make a log, while the disk is full
 
 Listener = Callable[[TopicPartition], None]
@@ -401,6 +402,7 @@ class ReplicaManager:
         if partition is None:
             return
         fetchers, leader_id = self._fetchers, image.leader_id
+        led_epoch = partition.leader_epoch if partition.is_leader else None
         if leader_id == self.node_id and not self._returning.may_lead(
             topic.topic_id, image.partition, image.leader_epoch
         ):
@@ -433,9 +435,18 @@ class ReplicaManager:
                 else:
                     fetchers.follow(partition)
         self._flush_as_promised(partition)
+        if led_epoch is not None and not partition.is_leader:
+            deadline_ms = self.clock.monotonic_ms() + HAND_OVER_MS
+            self.timers.add(deadline_ms, lambda _now: self._give_up_writes(partition, led_epoch))
         if changed:
             self.progressed(partition.key)
             self._on_leadership(partition)
+
+    def _give_up_writes(self, partition: Partition, leader_epoch: int) -> None:
+        """Its successor has not said in time that they are committed; whoever leads again knows by itself."""
+        if not partition.is_leader:
+            partition.given_up_epoch = max(partition.given_up_epoch, leader_epoch)
+            self.produce_purgatory.check_and_complete(partition.key)
 
     async def _remove_topic(self, topic: TopicImage) -> None:
         keys = [(topic.name, number) for number in topic.partitions]

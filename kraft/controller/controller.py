@@ -275,8 +275,8 @@ class Controller:
         return None if not records else self._carry_out(records, now_ms, wall_ms)
 
     def _complete_reassignments(self, now_ms: float, wall_ms: int) -> float | None:
-        records = self.reassignments.completions()
-        return None if not records else self._carry_out(records, now_ms, wall_ms)
+        records = self.reassignments.completions(now_ms)
+        return self.reassignments.next_deadline_ms if not records else self._carry_out(records, now_ms, wall_ms)
 
     def _raise_replication(self, now_ms: float, wall_ms: int) -> float | None:
         records = self.raiser.records()

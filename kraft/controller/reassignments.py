@@ -2,7 +2,9 @@
 
     request:    replicas = target + those that leave; the added ones start from nothing, out of sync
     meanwhile:  the leader copies to the added ones and takes them into the ISR (AlterPartition) as any follower
-    completion: replicas = target, when every added one is in sync and the target's part of the ISR is long enough
+    hand-over:  one of the target leads, if the leader is to leave, when every added one is in sync and the target's part of
+                the ISR is long enough
+    completion: replicas = target, then
     cancel:     replicas = the original ones; the added ones leave
 
 A completion is due whenever something happens to such a partition, or to what it depends on. It is a batch of its own that
@@ -21,10 +23,10 @@ from kraftlog.kraft.controller.assignment import Assigner
 from kraftlog.kraft.controller.brokers import BrokerManager
 from kraftlog.kraft.controller.config import MAX_ELECTIONS_PER_BATCH, MAX_PARTITIONS_PER_REQUEST
 from kraftlog.kraft.controller.elections import RulesOf
-from kraftlog.kraft.controller.partition_change import MayLead, PartitionRules, replicas_change_of
+from kraftlog.kraft.controller.partition_change import MayLead, PartitionRules, change_of, replicas_change_of
 from kraftlog.kraft.controller.partitions import PartitionKey, PartitionStore
 from kraftlog.kraft.controller.result import Result
-from kraftlog.kraft.image import PartitionImage
+from kraftlog.kraft.image import NO_LEADER, PartitionImage
 from kraftlog.proto.admin_pb2 import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -42,6 +44,9 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.metadata_pb2 import MetadataRecord
 from kraftlog.proto.names import display
+
+HAND_OVER_MS = 1_000.0
+"""How long a leader that is to go stays as a follower. Twice as long as brokers wait for what a successor says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class ReassignmentManager:
         self._due: set[PartitionKey] = set()
         """Partitions that may be ready to complete. Soft state, as what follows."""
         self._all_are_due = True
+        self._handed_over_ms: dict[PartitionKey, float] = {}
+        """When a leader that is to go has given up the leadership."""
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -164,17 +171,24 @@ class ReassignmentManager:
         """Something that they depend on may have changed: configs, brokers, or who is the controller."""
         self._all_are_due = True
 
-    def completions(self) -> list[MetadataRecord]:
-        """The next batch of those that are ready; empty when none is. What is not written comes again."""
+    def completions(self, now_ms: float) -> list[MetadataRecord]:
+        """The next batch of those that are ready; empty when none is. What is not written comes again.
+
+        A leader that is to go hands over first, and keeps its replica for `HAND_OVER_MS`: it hears from its successor
+        which of the writes under way are committed, and answers them.
+        """
         if self._all_are_due:
             self._all_are_due = False
             self._due = set(self._partitions.reassigning())
+        self._due |= {key for key, at_ms in self._handed_over_ms.items() if now_ms >= at_ms + HAND_OVER_MS}
         if not self._due:
             return []
         may_lead, records = self._may_lead_now(), list[MetadataRecord]()
         for key in sorted(self._due):
             partition = self._partitions.get(key)
-            record = None if partition is None else completion_of(key[0], partition, self._rules_of(key[0]), may_lead)
+            record = None if partition is None else self._next_step(key, partition, may_lead, now_ms)
+            if partition is None:
+                self._handed_over_ms.pop(key, None)
             if record is None:
                 self._due.discard(key)
                 continue
@@ -182,6 +196,39 @@ class ReassignmentManager:
             if len(records) == MAX_ELECTIONS_PER_BATCH:
                 break
         return records
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When `completions` has more, even if nothing changes."""
+        return min((at_ms + HAND_OVER_MS for at_ms in self._handed_over_ms.values()), default=None)
+
+    def _next_step(
+        self, key: PartitionKey, partition: PartitionImage, may_lead: MayLead, now_ms: float
+    ) -> MetadataRecord | None:
+        rules = self._rules_of(key[0])
+        completion = completion_of(key[0], partition, rules, may_lead)
+        handed_over_ms = self._handed_over_ms.get(key)
+        if completion is None:
+            self._handed_over_ms.pop(key, None)
+            return None
+        if partition.leader_id not in (NO_LEADER, *partition.target_replicas):
+            self._handed_over_ms[key] = now_ms
+            return _hand_over(key[0], partition, rules, may_lead) or completion
+        if handed_over_ms is not None and now_ms < handed_over_ms + HAND_OVER_MS:
+            return None  # it comes again then
+        self._handed_over_ms.pop(key, None)
+        return completion
+
+
+def _hand_over(
+    topic_id: bytes, partition: PartitionImage, rules: PartitionRules, may_lead: MayLead
+) -> MetadataRecord | None:
+    """The record with which one of the target leads."""
+
+    def is_to_lead(its: PartitionImage, replica: int) -> bool:
+        return replica in its.target_replicas and may_lead(its, replica)
+
+    return change_of(topic_id, partition, rules, is_to_lead, may_go_offline=False)
 
 
 def on_the_way_to(partition: PartitionImage, target: Iterable[int]) -> _Replicas:

@@ -36,7 +36,7 @@ from kraftlog.proto.names import is_internal_topic
 from kraftlog.proto.records import BatchHeader, validate_batches
 from kraftlog.proto.seams import BlockingExecutor, Buffer, CallContext, Stream
 from kraftlog.replication.delayed import PendingWrite
-from kraftlog.replication.partition import ACKS_NONE, Durability, TopicPartition, check_acks
+from kraftlog.replication.partition import ACKS_ALL, ACKS_NONE, Durability, TopicPartition, check_acks
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.lifecycle import Lifecycle
 from kraftlog.server.apis.limits import check_entries
@@ -160,7 +160,13 @@ class ProduceHandler:
         result.log_start_offset = info.log_start_offset
         result.durability = str(partition.durability(request.acks))
         if request.acks != ACKS_NONE:
-            write = PendingWrite(partition, partition.leader_epoch, info.last_offset + 1, request.acks)
+            write = PendingWrite(
+                partition,
+                partition.leader_epoch,
+                info.last_offset + 1,
+                request.acks,
+                outlives_leadership=request.acks == ACKS_ALL,
+            )
             pending.writes.append((result, write))
 
 

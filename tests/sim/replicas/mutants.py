@@ -71,6 +71,11 @@ def counts_reports_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "on_follower_ends", count)
 
 
+def acknowledges_below_any_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Who has lost the leadership acknowledges what is below its successor's high watermark, whosever record that is."""
+    patch.setattr(Partition, "may_commit_later", lambda self, leader_epoch, end_offset: True)
+
+
 # --- histories
 
 
@@ -247,6 +252,7 @@ MUTANTS: dict[str, Mutant] = {
         counts_unflushed,
         counts_unflushed_followers,
         counts_reports_of_any_epoch,
+        acknowledges_below_any_high_watermark,
         never_diverges,
         never_truncates,
         truncates_to_the_high_watermark,

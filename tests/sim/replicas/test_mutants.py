@@ -11,6 +11,7 @@ from tests.sim.replicas.runs import MODES, Run
 from tests.sim.replicas.world import Violation
 
 CONVICTED_BY_SCENARIO = {
+    "acknowledges-below-any-high-watermark": "handed_over_writes",
     "answers-any-epoch": "stale_follower",
     "counts-only-itself": "high_watermark",
     "counts-only-the-committed-isr": "expansion",

@@ -552,8 +552,11 @@ class World:
         for write in self.waiting:
             node, life, epoch, offset, value = write
             partition = node.partition
-            if not node.is_up or node.lives != life or partition.leader_epoch != epoch or not partition.is_leader:
+            if not node.is_up or node.lives != life:
                 continue  # nobody answers any more
+            leads = partition.is_leader and partition.leader_epoch == epoch
+            if not leads and not partition.may_commit_later(epoch, offset + 1):
+                continue
             if epoch < self.unclean_epoch:
                 continue  # the history goes on without it
             if partition.acknowledged_end(ACKS_ALL) > offset:

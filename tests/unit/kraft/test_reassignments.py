@@ -11,6 +11,7 @@ from kraftlog.kraft.image import NO_LEADER, PartitionImage
 from kraftlog.proto.admin_pb2 import (
     AlterPartitionReassignmentsRequest,
     CreatePartitionsRequest,
+    DeleteTopicsRequest,
     NewPartitions,
     NewTopic,
     PartitionReassignment,
@@ -55,8 +56,10 @@ def reassign(
 
 
 def poll(harness: Harness) -> None:
-    harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
-    harness.commit()
+    """Also when a leader that is to go has had its time."""
+    for now_ms in (harness.now_ms, harness.now_ms + reassignments.HAND_OVER_MS):
+        harness.controller.poll(now_ms=now_ms, wall_ms=0)
+        harness.commit()
 
 
 def lists(harness: Harness, number: int = 0) -> Lists:
@@ -85,8 +88,42 @@ def test_replicas_are_added_then_caught_up_with_then_removed() -> None:
     assert lists(harness) == ((4, 5, 3), (), ())
     assert after.in_sync_replicas == (4, 5, 3)
     assert after.leader_id == 4, "the old leader has gone"
-    assert after.leader_epoch == before.leader_epoch + 1
+    assert after.leader_epoch == before.leader_epoch + 2
     assert harness.controller.topics.partitions.reassigning() == []
+
+
+def test_a_leader_that_is_to_go_hands_over_and_stays_for_a_while() -> None:
+    """As a follower of its successor it hears which of the writes under way are committed."""
+    harness, epochs = with_topic([1, 2, 3])
+    reassign(harness, [4, 2, 3])
+    alter_isr(harness, epochs, (1, 2, 3, 4))
+    deadline_ms = harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
+    assert deadline_ms == harness.now_ms, "there may be more"
+    deadline_ms = harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
+    harness.commit()
+    assert lists(harness) == ((4, 2, 3, 1), (4,), (1,))
+    assert (partition(harness).leader_id, partition(harness).in_sync_replicas) == (4, (4, 2, 3, 1))
+    end_ms = harness.now_ms + reassignments.HAND_OVER_MS
+    assert deadline_ms == end_ms
+    harness.controller.poll(now_ms=end_ms - 1, wall_ms=0)
+    harness.commit()
+    assert partition(harness).is_reassigning
+    harness.controller.poll(now_ms=end_ms, wall_ms=0)
+    harness.commit()
+    assert lists(harness) == ((4, 2, 3), (), ())
+    assert harness.controller.reassignments.next_deadline_ms is None
+
+
+def test_nobody_waits_for_the_hand_over_of_a_topic_that_is_deleted() -> None:
+    harness, _ = with_topic([1, 2])
+    reassign(harness, [2])
+    harness.controller.poll(now_ms=harness.now_ms, wall_ms=0)
+    harness.commit()
+    assert partition(harness).leader_id == 2
+    request = DeleteTopicsRequest(names=["orders"])
+    harness.run(lambda: harness.controller.delete_topics(request, allow_internal=False))
+    poll(harness)
+    assert harness.controller.reassignments.next_deadline_ms is None
 
 
 def test_a_leader_that_stays_leads_on_in_a_new_epoch() -> None:
@@ -141,7 +178,7 @@ def test_fewer_replicas_are_a_reassignment_of_one_step() -> None:
     poll(harness)
     after = partition(harness)
     assert (after.replicas, after.in_sync_replicas, after.leader_id) == ((2,), (2,), 2)
-    assert after.leader_epoch == 1
+    assert after.leader_epoch == 2
 
 
 def test_another_order_is_another_preferred_leader_at_once() -> None:

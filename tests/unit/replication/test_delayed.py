@@ -1,5 +1,7 @@
 """Writes that wait: several partitions of one request, ended by acknowledgment, loss, time or force."""
 
+import pytest
+
 from kraftlog.proto.errors import NotLeaderOrFollowerError, RequestTimedOutError
 from kraftlog.replication.delayed import DelayedProduce, PendingWrite
 from kraftlog.replication.partition import Partition
@@ -66,6 +68,57 @@ def test_an_end_by_force_is_never_a_success() -> None:
     purgatory.complete_all(partition.key)
     assert answers == [True]
     assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+def handed_over() -> tuple[Partition, PendingWrite]:
+    """A write with acks=all whose leader has lost the leadership before it was acknowledged."""
+    partition, _ = written(0)
+    write = PendingWrite(partition, 0, 1, acks=-1, outlives_leadership=True)
+    partition.become_follower(leader_id=2, leader_epoch=1, partition_epoch=1)
+    return partition, write
+
+
+def test_successor_may_commit_what_was_under_way() -> None:
+    """Its high watermark passes the record, which is there in the epoch in which it was written."""
+    partition, write = handed_over()
+    assert not write.check()
+    partition.follow_high_watermark(1)
+    assert write.check()
+    assert write.error is None
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_what_the_successor_never_had_is_lost(is_replaced: bool) -> None:
+    """Its record was cut off the log, and perhaps another one took its offset."""
+    partition, write = handed_over()
+    partition.truncate_to(0)
+    if is_replaced:
+        partition.log.assign_epoch(1)
+        partition.append_as_follower(b"other", now_ms=0)
+        partition.follow_high_watermark(1)
+    assert write.check()
+    assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+def test_nobody_waits_long_for_a_successor() -> None:
+    """Clients ask it themselves; nor for the end of a replica that goes."""
+    for give_up in (lambda its: setattr(its, "given_up_epoch", 0), Partition.retire):
+        partition, write = handed_over()
+        assert not write.check()
+        give_up(partition)
+        assert write.check()
+        assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+def test_whoever_leads_again_knows_by_itself() -> None:
+    """In a later epoch: the record is still the one that was written."""
+    partition, write = handed_over()
+    partition.become_leader(leader_epoch=2, partition_epoch=2, replicas=(1,), in_sync_replicas=(1,))
+    partition.log.assign_epoch(0)  # of the record: this log knows one epoch for all
+    assert not write.check()
+    flush(partition)
+    assert write.check()
+    assert write.error is None
 
 
 def test_a_fate_is_fixed_by_the_first_event_that_decides_it() -> None:

@@ -239,17 +239,17 @@ def test_a_failure_is_final() -> None:
     assert partition.high_watermark == 0
     with pytest.raises(StorageError):
         append(partition)
-    assert isinstance(wait_error(partition, 0), StorageError)
+    assert isinstance(wait_error(partition, 0, 1), StorageError)
 
 
 def test_a_write_is_vouched_for_only_by_its_own_epoch() -> None:
     """A leader that lost and regained the leadership cannot acknowledge what it appended before."""
     partition = leader(FakeLog())
-    assert wait_error(partition, 0) is None
+    assert wait_error(partition, 0, 1) is None
     partition.become_follower(leader_id=OTHER, leader_epoch=1, partition_epoch=1)
     partition.become_leader(leader_epoch=2, partition_epoch=2, replicas=(ME,), in_sync_replicas=(ME,))
-    assert isinstance(wait_error(partition, 0), NotLeaderOrFollowerError)
-    assert wait_error(partition, 2) is None
+    assert isinstance(wait_error(partition, 0, 1), NotLeaderOrFollowerError)
+    assert wait_error(partition, 2, 1) is None
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 127])
