@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bkraftlog/proto/broker.proto\x12\x0bkraftlog.v1\"\x97\x01\n\x0eProduceRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12\x31\n\npartitions\x18\x04 \x03(\x0b\x32\x1d.kraftlog.v1.PartitionRecords\x12\x18\n\x10transactional_id\x18\x05 \x01(\t\"E\n\x10PartitionRecords\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07records\x18\x03 \x01(\x0c\"\x89\x01\n\x0fProduceResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.kraftlog.v1.ProduceResult\x12\x18\n\x10throttle_time_ms\x18\x03 \x01(\x05\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\"\xbb\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x06 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x12\n\ndurability\x18\x08 \x01(\t\"\xaf\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\r\x12\x11\n\tmin_bytes\x18\x02 \x01(\r\x12\x11\n\tmax_bytes\x18\x03 \x01(\r\x12\x34\n\x0fisolation_level\x18\x04 \x01(\x0e\x32\x1b.kraftlog.v1.IsolationLevel\x12.\n\npartitions\x18\x05 \x03(\x0b\x32\x1a.kraftlog.v1.FetchPosition\"\xbc\x01\n\rFetchPosition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x06 \x01(\x11\x12\x1a\n\x12last_fetched_epoch\x18\x07 \x01(\x11\x12\x12\n\nend_offset\x18\x08 \x01(\x03\"\xa5\x01\n\x0c\x46\x65tchControl\x12)\n\x06params\x18\x01 \x01(\x0b\x32\x19.kraftlog.v1.FetchRequest\x12\'\n\x03set\x18\x02 \x03(\x0b\x32\x1a.kraftlog.v1.FetchPosition\x12+\n\x06\x66orget\x18\x03 \x03(\x0b\x32\x1b.kraftlog.v1.TopicPartition\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\"2\n\x0eTopicPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"=\n\nFetchChunk\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.kraftlog.v1.PartitionChunk\"\xdb\x02\n\x0ePartitionChunk\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x12\n\nerror_code\x18\x04 \x01(\x05\x12\x15\n\rerror_message\x18\x05 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x07 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\x12=\n\x14\x61\x62orted_transactions\x18\t \x03(\x0b\x32\x1f.kraftlog.v1.AbortedTransaction\x12\x0f\n\x07records\x18\n \x01(\x0c\x12\x17\n\x0f\x64iverging_epoch\x18\x0b \x01(\x11\x12\x1c\n\x14\x64iverging_end_offset\x18\x0c \x01(\x03\x12\x13\n\x0bnext_offset\x18\r \x01(\x03\"?\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\x81\x01\n\x12ListOffsetsRequest\x12\x34\n\x0fisolation_level\x18\x01 \x01(\x0e\x32\x1b.kraftlog.v1.IsolationLevel\x12\x35\n\npartitions\x18\x02 \x03(\x0b\x32!.kraftlog.v1.ListOffsetsPartition\"i\n\x14ListOffsetsPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\ttimestamp\x18\x03 \x01(\x12\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x04 \x01(\x11\"I\n\x13ListOffsetsResponse\x12\x32\n\npartitions\x18\x01 \x03(\x0b\x32\x1e.kraftlog.v1.ListOffsetsResult\"\x99\x01\n\x11ListOffsetsResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x11\n\ttimestamp\x18\x05 \x01(\x12\x12\x0e\n\x06offset\x18\x06 \x01(\x12\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x11\"X\n\x0fMetadataRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x12\n\nall_topics\x18\x02 \x01(\x08\x12!\n\x19\x61llow_auto_topic_creation\x18\x03 \x01(\x08\"\xa8\x01\n\x10MetadataResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12(\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x17.kraftlog.v1.BrokerInfo\x12&\n\x06topics\x18\x04 \x03(\x0b\x32\x16.kraftlog.v1.TopicInfo\x12\x17\n\x0fmetadata_offset\x18\x05 \x01(\x03\"W\n\nBrokerInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\"\xed\x01\n\tTopicInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x10\n\x08internal\x18\x05 \x01(\x08\x12.\n\npartitions\x18\x06 \x03(\x0b\x32\x1a.kraftlog.v1.PartitionInfo\x12\x18\n\x10\x63ompression_type\x18\x07 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x08 \x01(\x05\x12\x1e\n\x16message_timestamp_type\x18\t \x01(\t\"\xa5\x01\n\rPartitionInfo\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x06 \x03(\x05\x12\x18\n\x10offline_replicas\x18\x07 \x03(\x05\"~\n\x15InitProducerIdRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x1e\n\x16transaction_timeout_ms\x18\x02 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x12\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x11\"p\n\x16InitProducerIdResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x12\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x11*:\n\x0eIsolationLevel\x12\x14\n\x10READ_UNCOMMITTED\x10\x00\x12\x12\n\x0eREAD_COMMITTED\x10\x01\x32\x98\x04\n\x06\x42roker\x12\x44\n\x07Produce\x12\x1b.kraftlog.v1.ProduceRequest\x1a\x1c.kraftlog.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.kraftlog.v1.ProduceRequest\x1a\x1c.kraftlog.v1.ProduceResponse(\x01\x30\x01\x12;\n\x05\x46\x65tch\x12\x19.kraftlog.v1.FetchRequest\x1a\x17.kraftlog.v1.FetchChunk\x12\x45\n\x0b\x46\x65tchStream\x12\x19.kraftlog.v1.FetchControl\x1a\x17.kraftlog.v1.FetchChunk(\x01\x30\x01\x12P\n\x0bListOffsets\x12\x1f.kraftlog.v1.ListOffsetsRequest\x1a .kraftlog.v1.ListOffsetsResponse\x12G\n\x08Metadata\x12\x1c.kraftlog.v1.MetadataRequest\x1a\x1d.kraftlog.v1.MetadataResponse\x12Y\n\x0eInitProducerId\x12\".kraftlog.v1.InitProducerIdRequest\x1a#.kraftlog.v1.InitProducerIdResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bkraftlog/proto/broker.proto\x12\x0bkraftlog.v1\"\x97\x01\n\x0eProduceRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12\x31\n\npartitions\x18\x04 \x03(\x0b\x32\x1d.kraftlog.v1.PartitionRecords\x12\x18\n\x10transactional_id\x18\x05 \x01(\t\"E\n\x10PartitionRecords\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07records\x18\x03 \x01(\x0c\"\x89\x01\n\x0fProduceResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12.\n\npartitions\x18\x02 \x03(\x0b\x32\x1a.kraftlog.v1.ProduceResult\x12\x18\n\x10throttle_time_ms\x18\x03 \x01(\x05\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\"\xbb\x01\n\rProduceResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x61se_offset\x18\x05 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x06 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\x12\x12\n\ndurability\x18\x08 \x01(\t\"\xbd\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\r\x12\x11\n\tmin_bytes\x18\x02 \x01(\r\x12\x11\n\tmax_bytes\x18\x03 \x01(\r\x12\x34\n\x0fisolation_level\x18\x04 \x01(\x0e\x32\x1b.kraftlog.v1.IsolationLevel\x12.\n\npartitions\x18\x05 \x03(\x0b\x32\x1a.kraftlog.v1.FetchPosition\x12\x0c\n\x04rack\x18\x06 \x01(\t\"\xd1\x01\n\rFetchPosition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x12\n\ngeneration\x18\x04 \x01(\r\x12\x11\n\tmax_bytes\x18\x05 \x01(\r\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x06 \x01(\x11\x12\x1a\n\x12last_fetched_epoch\x18\x07 \x01(\x11\x12\x12\n\nend_offset\x18\x08 \x01(\x03\x12\x13\n\x0b\x61ny_replica\x18\t \x01(\x08\"\xa5\x01\n\x0c\x46\x65tchControl\x12)\n\x06params\x18\x01 \x01(\x0b\x32\x19.kraftlog.v1.FetchRequest\x12\'\n\x03set\x18\x02 \x03(\x0b\x32\x1a.kraftlog.v1.FetchPosition\x12+\n\x06\x66orget\x18\x03 \x03(\x0b\x32\x1b.kraftlog.v1.TopicPartition\x12\x14\n\x0c\x63redit_bytes\x18\x04 \x01(\x04\"2\n\x0eTopicPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"=\n\nFetchChunk\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.kraftlog.v1.PartitionChunk\"\xfb\x02\n\x0ePartitionChunk\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x12\n\nerror_code\x18\x04 \x01(\x05\x12\x15\n\rerror_message\x18\x05 \x01(\t\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x07 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\x12=\n\x14\x61\x62orted_transactions\x18\t \x03(\x0b\x32\x1f.kraftlog.v1.AbortedTransaction\x12\x0f\n\x07records\x18\n \x01(\x0c\x12\x17\n\x0f\x64iverging_epoch\x18\x0b \x01(\x11\x12\x1c\n\x14\x64iverging_end_offset\x18\x0c \x01(\x03\x12\x13\n\x0bnext_offset\x18\r \x01(\x03\x12\x1e\n\x16preferred_read_replica\x18\x0e \x01(\x05\"?\n\x12\x41\x62ortedTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x14\n\x0c\x66irst_offset\x18\x02 \x01(\x03\"\x81\x01\n\x12ListOffsetsRequest\x12\x34\n\x0fisolation_level\x18\x01 \x01(\x0e\x32\x1b.kraftlog.v1.IsolationLevel\x12\x35\n\npartitions\x18\x02 \x03(\x0b\x32!.kraftlog.v1.ListOffsetsPartition\"i\n\x14ListOffsetsPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\ttimestamp\x18\x03 \x01(\x12\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x04 \x01(\x11\"I\n\x13ListOffsetsResponse\x12\x32\n\npartitions\x18\x01 \x03(\x0b\x32\x1e.kraftlog.v1.ListOffsetsResult\"\x99\x01\n\x11ListOffsetsResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x11\n\ttimestamp\x18\x05 \x01(\x12\x12\x0e\n\x06offset\x18\x06 \x01(\x12\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x11\"X\n\x0fMetadataRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x12\n\nall_topics\x18\x02 \x01(\x08\x12!\n\x19\x61llow_auto_topic_creation\x18\x03 \x01(\x08\"\xa8\x01\n\x10MetadataResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x15\n\rcontroller_id\x18\x02 \x01(\x05\x12(\n\x07\x62rokers\x18\x03 \x03(\x0b\x32\x17.kraftlog.v1.BrokerInfo\x12&\n\x06topics\x18\x04 \x03(\x0b\x32\x16.kraftlog.v1.TopicInfo\x12\x17\n\x0fmetadata_offset\x18\x05 \x01(\x03\"W\n\nBrokerInfo\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x05 \x01(\x08\"\xed\x01\n\tTopicInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x12\n\nerror_code\x18\x03 \x01(\x05\x12\x15\n\rerror_message\x18\x04 \x01(\t\x12\x10\n\x08internal\x18\x05 \x01(\x08\x12.\n\npartitions\x18\x06 \x03(\x0b\x32\x1a.kraftlog.v1.PartitionInfo\x12\x18\n\x10\x63ompression_type\x18\x07 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x08 \x01(\x05\x12\x1e\n\x16message_timestamp_type\x18\t \x01(\t\"\xa5\x01\n\rPartitionInfo\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x11\n\tleader_id\x18\x03 \x01(\x11\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x06 \x03(\x05\x12\x18\n\x10offline_replicas\x18\x07 \x03(\x05\"~\n\x15InitProducerIdRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x1e\n\x16transaction_timeout_ms\x18\x02 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x12\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x11\"p\n\x16InitProducerIdResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x12\x12\x16\n\x0eproducer_epoch\x18\x04 \x01(\x11*:\n\x0eIsolationLevel\x12\x14\n\x10READ_UNCOMMITTED\x10\x00\x12\x12\n\x0eREAD_COMMITTED\x10\x01\x32\x98\x04\n\x06\x42roker\x12\x44\n\x07Produce\x12\x1b.kraftlog.v1.ProduceRequest\x1a\x1c.kraftlog.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.kraftlog.v1.ProduceRequest\x1a\x1c.kraftlog.v1.ProduceResponse(\x01\x30\x01\x12;\n\x05\x46\x65tch\x12\x19.kraftlog.v1.FetchRequest\x1a\x17.kraftlog.v1.FetchChunk\x12\x45\n\x0b\x46\x65tchStream\x12\x19.kraftlog.v1.FetchControl\x1a\x17.kraftlog.v1.FetchChunk(\x01\x30\x01\x12P\n\x0bListOffsets\x12\x1f.kraftlog.v1.ListOffsetsRequest\x1a .kraftlog.v1.ListOffsetsResponse\x12G\n\x08Metadata\x12\x1c.kraftlog.v1.MetadataRequest\x1a\x1d.kraftlog.v1.MetadataResponse\x12Y\n\x0eInitProducerId\x12\".kraftlog.v1.InitProducerIdRequest\x1a#.kraftlog.v1.InitProducerIdResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kraftlog.proto.broker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ISOLATIONLEVEL']._serialized_start=3136
-  _globals['_ISOLATIONLEVEL']._serialized_end=3194
+  _globals['_ISOLATIONLEVEL']._serialized_start=3203
+  _globals['_ISOLATIONLEVEL']._serialized_end=3261
   _globals['_PRODUCEREQUEST']._serialized_start=45
   _globals['_PRODUCEREQUEST']._serialized_end=196
   _globals['_PARTITIONRECORDS']._serialized_start=198
@@ -42,41 +42,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PRODUCERESULT']._serialized_start=410
   _globals['_PRODUCERESULT']._serialized_end=597
   _globals['_FETCHREQUEST']._serialized_start=600
-  _globals['_FETCHREQUEST']._serialized_end=775
-  _globals['_FETCHPOSITION']._serialized_start=778
-  _globals['_FETCHPOSITION']._serialized_end=966
-  _globals['_FETCHCONTROL']._serialized_start=969
-  _globals['_FETCHCONTROL']._serialized_end=1134
-  _globals['_TOPICPARTITION']._serialized_start=1136
-  _globals['_TOPICPARTITION']._serialized_end=1186
-  _globals['_FETCHCHUNK']._serialized_start=1188
-  _globals['_FETCHCHUNK']._serialized_end=1249
-  _globals['_PARTITIONCHUNK']._serialized_start=1252
-  _globals['_PARTITIONCHUNK']._serialized_end=1599
-  _globals['_ABORTEDTRANSACTION']._serialized_start=1601
-  _globals['_ABORTEDTRANSACTION']._serialized_end=1664
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=1667
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=1796
-  _globals['_LISTOFFSETSPARTITION']._serialized_start=1798
-  _globals['_LISTOFFSETSPARTITION']._serialized_end=1903
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=1905
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=1978
-  _globals['_LISTOFFSETSRESULT']._serialized_start=1981
-  _globals['_LISTOFFSETSRESULT']._serialized_end=2134
-  _globals['_METADATAREQUEST']._serialized_start=2136
-  _globals['_METADATAREQUEST']._serialized_end=2224
-  _globals['_METADATARESPONSE']._serialized_start=2227
-  _globals['_METADATARESPONSE']._serialized_end=2395
-  _globals['_BROKERINFO']._serialized_start=2397
-  _globals['_BROKERINFO']._serialized_end=2484
-  _globals['_TOPICINFO']._serialized_start=2487
-  _globals['_TOPICINFO']._serialized_end=2724
-  _globals['_PARTITIONINFO']._serialized_start=2727
-  _globals['_PARTITIONINFO']._serialized_end=2892
-  _globals['_INITPRODUCERIDREQUEST']._serialized_start=2894
-  _globals['_INITPRODUCERIDREQUEST']._serialized_end=3020
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=3022
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=3134
-  _globals['_BROKER']._serialized_start=3197
-  _globals['_BROKER']._serialized_end=3733
+  _globals['_FETCHREQUEST']._serialized_end=789
+  _globals['_FETCHPOSITION']._serialized_start=792
+  _globals['_FETCHPOSITION']._serialized_end=1001
+  _globals['_FETCHCONTROL']._serialized_start=1004
+  _globals['_FETCHCONTROL']._serialized_end=1169
+  _globals['_TOPICPARTITION']._serialized_start=1171
+  _globals['_TOPICPARTITION']._serialized_end=1221
+  _globals['_FETCHCHUNK']._serialized_start=1223
+  _globals['_FETCHCHUNK']._serialized_end=1284
+  _globals['_PARTITIONCHUNK']._serialized_start=1287
+  _globals['_PARTITIONCHUNK']._serialized_end=1666
+  _globals['_ABORTEDTRANSACTION']._serialized_start=1668
+  _globals['_ABORTEDTRANSACTION']._serialized_end=1731
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=1734
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=1863
+  _globals['_LISTOFFSETSPARTITION']._serialized_start=1865
+  _globals['_LISTOFFSETSPARTITION']._serialized_end=1970
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=1972
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2045
+  _globals['_LISTOFFSETSRESULT']._serialized_start=2048
+  _globals['_LISTOFFSETSRESULT']._serialized_end=2201
+  _globals['_METADATAREQUEST']._serialized_start=2203
+  _globals['_METADATAREQUEST']._serialized_end=2291
+  _globals['_METADATARESPONSE']._serialized_start=2294
+  _globals['_METADATARESPONSE']._serialized_end=2462
+  _globals['_BROKERINFO']._serialized_start=2464
+  _globals['_BROKERINFO']._serialized_end=2551
+  _globals['_TOPICINFO']._serialized_start=2554
+  _globals['_TOPICINFO']._serialized_end=2791
+  _globals['_PARTITIONINFO']._serialized_start=2794
+  _globals['_PARTITIONINFO']._serialized_end=2959
+  _globals['_INITPRODUCERIDREQUEST']._serialized_start=2961
+  _globals['_INITPRODUCERIDREQUEST']._serialized_end=3087
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=3089
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=3201
+  _globals['_BROKER']._serialized_start=3264
+  _globals['_BROKER']._serialized_end=3800
 # @@protoc_insertion_point(module_scope)

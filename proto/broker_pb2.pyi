@@ -71,21 +71,23 @@ class ProduceResult(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., log_append_time_ms: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., durability: _Optional[str] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "partitions")
+    __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "partitions", "rack")
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_LEVEL_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     isolation_level: IsolationLevel
     partitions: _containers.RepeatedCompositeFieldContainer[FetchPosition]
-    def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., partitions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ...) -> None: ...
+    rack: str
+    def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., isolation_level: _Optional[_Union[IsolationLevel, str]] = ..., partitions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class FetchPosition(_message.Message):
-    __slots__ = ("topic", "partition", "fetch_offset", "generation", "max_bytes", "current_leader_epoch", "last_fetched_epoch", "end_offset")
+    __slots__ = ("topic", "partition", "fetch_offset", "generation", "max_bytes", "current_leader_epoch", "last_fetched_epoch", "end_offset", "any_replica")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +96,7 @@ class FetchPosition(_message.Message):
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_FETCHED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ANY_REPLICA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     fetch_offset: int
@@ -102,7 +105,8 @@ class FetchPosition(_message.Message):
     current_leader_epoch: int
     last_fetched_epoch: int
     end_offset: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., generation: _Optional[int] = ..., max_bytes: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    any_replica: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., generation: _Optional[int] = ..., max_bytes: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., any_replica: bool = ...) -> None: ...
 
 class FetchControl(_message.Message):
     __slots__ = ("params", "set", "forget", "credit_bytes")
@@ -131,7 +135,7 @@ class FetchChunk(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionChunk, _Mapping]]] = ...) -> None: ...
 
 class PartitionChunk(_message.Message):
-    __slots__ = ("topic", "partition", "generation", "error_code", "error_message", "high_watermark", "last_stable_offset", "log_start_offset", "aborted_transactions", "records", "diverging_epoch", "diverging_end_offset", "next_offset")
+    __slots__ = ("topic", "partition", "generation", "error_code", "error_message", "high_watermark", "last_stable_offset", "log_start_offset", "aborted_transactions", "records", "diverging_epoch", "diverging_end_offset", "next_offset", "preferred_read_replica")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +149,7 @@ class PartitionChunk(_message.Message):
     DIVERGING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     generation: int
@@ -158,7 +163,8 @@ class PartitionChunk(_message.Message):
     diverging_epoch: int
     diverging_end_offset: int
     next_offset: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., records: _Optional[bytes] = ..., diverging_epoch: _Optional[int] = ..., diverging_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    preferred_read_replica: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., aborted_transactions: _Optional[_Iterable[_Union[AbortedTransaction, _Mapping]]] = ..., records: _Optional[bytes] = ..., diverging_epoch: _Optional[int] = ..., diverging_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., preferred_read_replica: _Optional[int] = ...) -> None: ...
 
 class AbortedTransaction(_message.Message):
     __slots__ = ("producer_id", "first_offset")

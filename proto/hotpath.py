@@ -86,6 +86,7 @@ class FetchPosition:
     current_leader_epoch: int = 0
     last_fetched_epoch: int = 0
     end_offset: int = 0
+    any_replica: bool = False
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class FetchRequest:
     max_bytes: int = 0
     isolation_level: int = 0
     partitions: list[FetchPosition] = field(default_factory=list)
+    rack: str = ""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,7 @@ class PartitionChunk:
     diverging_epoch: int = 0
     diverging_end_offset: int = 0
     next_offset: int = 0
+    preferred_read_replica: int = 0
 
 
 @dataclass(slots=True)
@@ -180,6 +183,7 @@ _FETCH_POSITION = Schema(
     (6, "current_leader_epoch", Kind.SINT32),
     (7, "last_fetched_epoch", Kind.SINT32),
     (8, "end_offset", Kind.INT64),
+    (9, "any_replica", Kind.BOOL),
 )
 _FETCH_REQUEST = Schema(
     FetchRequest,
@@ -188,6 +192,7 @@ _FETCH_REQUEST = Schema(
     (3, "max_bytes", Kind.UINT32),
     (4, "isolation_level", Kind.INT32),
     (5, "partitions", Kind.REPEATED, _FETCH_POSITION),
+    (6, "rack", Kind.STRING),
 )
 _FETCH_CONTROL = Schema(
     FetchControl,
@@ -216,6 +221,7 @@ _PARTITION_CHUNK = Schema(
     (11, "diverging_epoch", Kind.SINT32),
     (12, "diverging_end_offset", Kind.INT64),
     (13, "next_offset", Kind.INT64),
+    (14, "preferred_read_replica", Kind.INT32),
 )
 _FETCH_CHUNK = Schema(FetchChunk, (1, "partitions", Kind.REPEATED, _PARTITION_CHUNK))
 

@@ -149,6 +149,8 @@ class Partition:
         """Those of `replicas` that a reassignment is filling (KIP-455)."""
         self.is_recovering = False
         """Elected uncleanly, and not said to be ready yet."""
+        self.is_in_sync = False
+        """While it follows: whether the metadata have it in the ISR."""
         self.is_flushed = False
         """As the metadata say: each replica in ISR and ELR has on disk all that was acknowledged."""
         self.given_up_epoch = NO_EPOCH
@@ -207,7 +209,13 @@ class Partition:
         return is_new
 
     def become_follower(
-        self, *, leader_id: int, leader_epoch: int, partition_epoch: int, is_flushed: bool = False
+        self,
+        *,
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        is_flushed: bool = False,
+        is_in_sync: bool = False,
     ) -> bool:
         """Follow `leader_id` (-1: none yet); returns whether anything changed."""
         if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
@@ -218,6 +226,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.is_flushed = is_flushed
+        self.is_in_sync = is_in_sync
         self._in_sync = None
         self.log.forget_unwritten_epochs()  # what comes may be of an older epoch than the one in which it led
         return changed
@@ -227,6 +236,7 @@ class Partition:
         self.is_leader = False
         self.leader_id = -1
         self.given_up_epoch = self.leader_epoch
+        self.is_in_sync = False
         self._in_sync = None
 
     @property
@@ -249,8 +259,29 @@ class Partition:
         """Whether the metadata have said whom it follows, or that it leads."""
         return self.leader_epoch != NO_EPOCH
 
+    @property
+    def follower_ends(self) -> Mapping[int, ReplicaEnds]:
+        """How far each follower has come; empty where this replica does not lead."""
+        followers = {} if self._in_sync is None else self._in_sync.followers
+        return {replica: follower.ends for replica, follower in followers.items()}
+
+    def check_readable(self, current_leader_epoch: int, *, from_follower: bool) -> None:
+        """As `check_leader`; with `from_follower` a follower that is in sync will do (KIP-392)."""
+        if self.is_leader or not (from_follower and self.is_in_sync):
+            self.check_leader(current_leader_epoch)
+        else:
+            self._check_epoch(current_leader_epoch)
+
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise unless this replica leads and the caller's view of the epoch, if given, is the same (KIP-320)."""
+        self._check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise NotLeaderOrFollowerError(
+                f"broker {self.node_id} is not the leader of {self} (leader {self.leader_id}, epoch "
+                f"{self.leader_epoch}): refresh the metadata"
+            )
+
+    def _check_epoch(self, current_leader_epoch: int) -> None:
         if self.failure is not None:
             raise self.failure
         if self.log.failure is not None:
@@ -264,11 +295,6 @@ class Partition:
             raise UnknownLeaderEpochError(
                 f"broker {self.node_id}, {self}: leader epoch {current_leader_epoch} is newer than "
                 f"{self.leader_epoch}, which this broker knows: try again"
-            )
-        if not self.is_leader:
-            raise NotLeaderOrFollowerError(
-                f"broker {self.node_id} is not the leader of {self} (leader {self.leader_id}, epoch "
-                f"{self.leader_epoch}): refresh the metadata"
             )
 
     # writing
@@ -563,9 +589,14 @@ class Partition:
     ) -> ReadResult:
         """Whole batches from the one that contains `offset`, below the visible end, that start below `end_offset`.
 
-        Raises `OffsetOutOfRangeError` outside of [log start, log end]; between the visible end and the log end the
-        result is empty.
+        Raises `OffsetOutOfRangeError` outside of [log start, log end], a follower `OffsetNotAvailableError`: its leader knows;
+        between the visible end and the log end the result is empty.
         """
+        if not self.is_leader and not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise OffsetNotAvailableError(
+                f"broker {self.node_id}, {self}: this follower has the offsets [{self.log.log_start_offset}, "
+                f"{self.log.log_end_offset}], not {offset}: ask the leader"
+            )
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
             raise OffsetOutOfRangeError(
                 f"broker {self.node_id}, {self}: offset {offset} is outside of "

@@ -403,6 +403,7 @@ class ReplicaManager:
             return
         fetchers, leader_id = self._fetchers, image.leader_id
         led_epoch = partition.leader_epoch if partition.is_leader else None
+        was_in_sync = partition.is_in_sync
         if leader_id == self.node_id and not self._returning.may_lead(
             topic.topic_id, image.partition, image.leader_epoch
         ):
@@ -428,6 +429,7 @@ class ReplicaManager:
                 leader_epoch=image.leader_epoch,
                 partition_epoch=image.partition_epoch,
                 is_flushed=image.is_flushed,
+                is_in_sync=self.node_id in image.in_sync_replicas,
             )
             if fetchers is not None and changed:
                 if leader_id == NO_LEADER or partition.key in self._returning.lost:
@@ -435,6 +437,8 @@ class ReplicaManager:
                 else:
                     fetchers.follow(partition)
         self._flush_as_promised(partition)
+        if partition.is_in_sync != was_in_sync:
+            self.progressed(partition.key)  # who reads here has to ask the leader
         if led_epoch is not None and not partition.is_leader:
             deadline_ms = self.clock.monotonic_ms() + HAND_OVER_MS
             self.timers.add(deadline_ms, lambda _now: self._give_up_writes(partition, led_epoch))

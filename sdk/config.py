@@ -47,7 +47,7 @@ class ClientConfig:
     client_id: str = "kraftlog"
     """Shown in group descriptions and broker logs."""
     client_rack: str = ""
-    """The client's rack; empty: none."""
+    """The client's rack: a consumer reads from replicas there, if they are in sync (KIP-392); empty: none."""
     request_timeout_ms: int = 30_000
     """Longest wait for the answer to one request. At least 1."""
     default_api_timeout_ms: int = 60_000

@@ -228,7 +228,13 @@ class Broker:
         return Services(
             lifecycle=self._lifecycle,
             produce=ProduceHandler(replicas, self._executor, self._lifecycle),
-            fetch=FetchHandler(replicas, self._clock, self._lifecycle, max_message_bytes=config.fetch_max_bytes),
+            fetch=FetchHandler(
+                replicas,
+                self._clock,
+                self._lifecycle,
+                max_message_bytes=config.fetch_max_bytes,
+                reads_by_rack=config.replica_selector_class == "RackAwareReplicaSelector",
+            ),
             offsets=ListOffsetsHandler(replicas),
             metadata=MetadataHandler(
                 replicas,

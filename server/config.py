@@ -138,6 +138,10 @@ def _password(key: str, text: str) -> Password | None:
     return Password(text) if text.strip() else None
 
 
+def _selector(key: str, text: str) -> str:
+    return _one_of("RackAwareReplicaSelector", "LeaderSelector")(key, text.strip().rpartition(".")[2])
+
+
 def _client_auth(key: str, text: str) -> str:
     if text.strip() == "requested":
         raise InvalidConfigError(
@@ -229,6 +233,11 @@ class NodeConfig:
 
     rack: str = _setting("broker.rack", "", _text)
     """Where the broker stands, for placement and for reads from the nearest replica; empty: unknown."""
+
+    replica_selector_class: str = _setting("replica.selector.class", "RackAwareReplicaSelector", _selector)
+    """`RackAwareReplicaSelector`: leaders send consumers with a `client.rack` to a replica in that rack that is in sync
+    (KIP-392). `LeaderSelector`: everybody reads from leaders, which is Kafka's default. Java packages before the name are
+    dropped."""
 
     num_partitions: int = _setting("num.partitions", 1, _integer(1))
     """Partitions of a topic that is created without a number."""

@@ -30,6 +30,7 @@ from kraftlog.sdk.waiting import Backoff, Tasks, sleep_ms
 log = logging.getLogger("kraftlog.sdk")
 
 MAX_WINDOW_BYTES = 16 * 1024 * 1024  # of one stream: more only moves memory around
+LEADER_ONLY_MS = 5_000.0  # after a follower failed; then the leader may name one again
 
 
 class Fetcher:
@@ -74,14 +75,16 @@ class Fetcher:
                 elif state.retry_at_ms > now_ms:
                     wait_until_ms = min(wait_until_ms, state.retry_at_ms)
                 else:
-                    leader = self._cluster.metadata.leader(*state.tp)
-                    if leader is None:
+                    node = self._node_for(state, now_ms)
+                    if node is None:
                         leaderless = True
                         self._withdraw(state)
                         state.retry_at_ms = now_ms + self._config.retry_backoff_ms
                         wait_until_ms = min(wait_until_ms, state.retry_at_ms)
-                    elif state.stream is None or state.stream.node_id != leader.node_id:
-                        self._place(state, leader)
+                    elif state.stream is None or state.stream.node_id != node.node_id or self._may_go(state, now_ms):
+                        self._place(state, node, now_ms)
+                    if state.leader_until_ms > now_ms:
+                        wait_until_ms = min(wait_until_ms, state.leader_until_ms)
         if leaderless:
             self._cluster.refresh_soon()
         if wait_until_ms < float("inf"):
@@ -131,9 +134,42 @@ class Fetcher:
 
     # -- placing
 
-    def _place(self, state: PartitionState, leader: NodeInfo) -> None:
+    def _node_for(self, state: PartitionState, now_ms: float) -> NodeInfo | None:
+        """Its leader, or the replica in this client's rack that the leader has named in this epoch."""
+        metadata = self._cluster.metadata
+        leader = metadata.leader(*state.tp)
+        if state.read_replica is None or leader is None:
+            return leader
+        known, node = metadata.partition(*state.tp), metadata.nodes.get(state.read_replica)
+        if (
+            known is not None
+            and known.leader_epoch == state.read_epoch
+            and state.read_replica in known.in_sync_replicas
+            and node is not None
+            and not node.fenced
+            and now_ms < state.read_replica_until_ms
+        ):
+            return node
+        state.read_replica = None
+        return leader
+
+    def _may_go(self, state: PartitionState, now_ms: float) -> bool:
+        """Whether it is time to let the leader name a follower again, after one has failed."""
+        is_over = 0 < state.leader_until_ms <= now_ms
+        if is_over:
+            state.leader_until_ms = 0.0
+        return is_over and state.read_replica is None
+
+    def _leave_follower(self, state: PartitionState) -> None:
+        """It failed: for a while only the leader is asked."""
+        state.read_replica = None
+        state.leader_until_ms = self._clock.monotonic_ms() + LEADER_ONLY_MS
+
+    def _place(self, state: PartitionState, node: NodeInfo, now_ms: float) -> None:
         self._withdraw(state)
-        stream = self._stream(leader)
+        if state.leader_until_ms <= now_ms:
+            state.leader_until_ms = 0.0
+        stream = self._stream(node)
         known = self._cluster.metadata.partition(*state.tp)
         state.generation = self._subscriptions.next_generation()
         state.stream = stream
@@ -147,6 +183,7 @@ class Fetcher:
                 current_leader_epoch=known.leader_epoch if known is not None else -1,
                 last_fetched_epoch=-1,
                 end_offset=state.stop_offset or 0,
+                any_replica=bool(self._config.client_rack) and not state.leader_until_ms,
             )
         )
 
@@ -168,6 +205,7 @@ class Fetcher:
                 min_bytes=config.fetch_min_bytes,
                 max_bytes=min(config.fetch_max_bytes, MAX_WINDOW_BYTES),
                 isolation_level=int(config.is_read_committed),
+                rack=config.client_rack,
             )
             stream = self._streams[node.node_id] = FetchStream(
                 node.node_id,
@@ -205,6 +243,8 @@ class Fetcher:
                 return
             if chunk.error_code:
                 self._on_error(state, chunk)
+            elif chunk.preferred_read_replica:
+                self._on_nearer_replica(state, chunk.preferred_read_replica - 1)
             elif chunk.diverging_end_offset or chunk.diverging_epoch > 0:
                 self._on_divergence(state, chunk)
             else:
@@ -224,7 +264,25 @@ class Fetcher:
         else:
             stream.return_credit(len(chunk.records))
 
+    def _on_nearer_replica(self, state: PartitionState, node_id: int) -> None:
+        now_ms = self._clock.monotonic_ms()
+        state.stream = None  # the leader has dropped the position
+        known = self._cluster.metadata.partition(*state.tp)
+        state.read_replica, state.read_replica_until_ms = node_id, now_ms + self._config.metadata_max_age_ms
+        state.read_epoch = -1 if known is None else known.leader_epoch
+        if self._node_for(state, now_ms) is not None and state.read_replica is None:
+            self._leave_follower(state)  # the metadata here do not know it like that yet
+            self._cluster.refresh_soon()
+        self.tasks.start(self._update_later(0), "read from another replica")
+
     def _on_error(self, state: PartitionState, chunk: PartitionChunk) -> None:
+        if state.stream is not None and state.stream.node_id == state.read_replica:
+            log.debug("fetch of %s from follower %d: %s", state.tp, state.read_replica, chunk.error_message)
+            state.stream = None
+            self._leave_follower(state)
+            self._cluster.refresh_soon()
+            self.tasks.start(self._update_later(0), "fetch from the leader")
+            return
         error = error_for(
             chunk.error_code, f"{state.tp}: {chunk.error_message}" if chunk.error_message else str(state.tp)
         )
@@ -263,6 +321,8 @@ class Fetcher:
         with self._lock:
             for state in self._subscriptions.partitions.values():
                 if state.stream is stream:
+                    if state.read_replica == stream.node_id:
+                        self._leave_follower(state)
                     state.stream = None
                     state.generation = self._subscriptions.next_generation()
                     if error.retriable or isinstance(error, UnknownServerError):

@@ -33,9 +33,13 @@ class PartitionState:
         "is_paused",
         "last_stable_offset",
         "leader_epoch",
+        "leader_until_ms",
         "log_start_offset",
         "moves",
         "position",
+        "read_epoch",
+        "read_replica",
+        "read_replica_until_ms",
         "reset_to",
         "retry_at_ms",
         "stop_offset",
@@ -59,6 +63,13 @@ class PartitionState:
         self.buffer: deque[Chunk] = deque()
         self.stream: FetchStream | None = None
         """The stream that holds its position; None: not being fetched."""
+        self.read_replica: int | None = None
+        """The broker that its leader has named to read from (KIP-392); None: the leader."""
+        self.read_epoch = -1
+        """The leader epoch in which it did."""
+        self.read_replica_until_ms = 0.0
+        self.leader_until_ms = 0.0
+        """Until then only the leader is asked: the follower failed."""
         self.retry_at_ms = 0.0
         self.error: KraftlogError | None = None
         """A failure for `poll` to raise or to act on, once the buffer before it is used up."""

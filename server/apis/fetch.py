@@ -30,6 +30,7 @@ from kraftlog.server.apis.fetch_session import (
 )
 from kraftlog.server.apis.lifecycle import Lifecycle
 from kraftlog.server.apis.limits import check_entries
+from kraftlog.server.apis.nearer_replica import nearer_replica
 
 MAX_WARMED = 16  # partitions of a unary fetch that are read ahead; more do not fit in a message of usual size
 MAX_WAIT_MS = 300_000  # a longer poll would outlive every proxy on the way; the client polls again
@@ -45,7 +46,10 @@ class FetchHandler:
         lifecycle: Lifecycle,
         *,
         max_message_bytes: int,
+        reads_by_rack: bool = True,
     ) -> None:
+        """`reads_by_rack`: whether leaders send readers to replicas in their own rack."""
+        self._reads_by_rack = reads_by_rack
         self._replicas = replicas
         self._clock = clock
         self.lifecycle = lifecycle
@@ -88,18 +92,29 @@ class FetchHandler:
         await self._replicas.cold_reads.read(cold)
 
     def read(
-        self, position: StreamPosition, max_bytes: int, at_least_one_batch: bool, *, read_committed: bool
+        self,
+        position: StreamPosition,
+        max_bytes: int,
+        at_least_one_batch: bool,
+        *,
+        read_committed: bool,
+        rack: str = "",
     ) -> PartitionRead:
-        """Look at one partition. Errors are codes in the chunk."""
+        """Look at one partition. Errors are codes in the chunk. `rack`: the reader's."""
         topic, number = position.key
         chunk = PartitionChunk(topic=topic, partition=number, generation=position.generation, diverging_epoch=-1)
         chunk.next_offset = position.fetch_offset
         try:
             if self._replicas.is_being_made(topic, number):
                 return PartitionRead(chunk, 0, 0)  # nothing yet: whoever watches it is told when it is here
-            partition = self._replicas.leader(topic, number, position.current_leader_epoch)
+            partition = self._replicas.partition(topic, number)
+            partition.check_readable(position.current_leader_epoch, from_follower=position.any_replica)
             self._replicas.check_sound(partition)
             _describe(chunk, partition)
+            nearer = self._nearer(partition, position, rack)
+            if nearer is not None:
+                chunk.preferred_read_replica = nearer + 1
+                return PartitionRead(chunk, 0, chunk.high_watermark, is_final=True)
             diverging = partition.diverging_epoch(position.last_fetched_epoch, position.fetch_offset)
             if diverging is not None:
                 chunk.diverging_epoch, chunk.diverging_end_offset = diverging
@@ -111,6 +126,11 @@ class FetchHandler:
             chunk.error_code = int(error.code)
             chunk.error_message = error.message
             return PartitionRead(chunk, 0, 0, is_final=True)
+
+    def _nearer(self, partition: Partition, position: StreamPosition, rack: str) -> int | None:
+        if not (rack and position.any_replica and partition.is_leader and self._reads_by_rack):
+            return None
+        return nearer_replica(partition, self._replicas.image.brokers, rack, position.fetch_offset)
 
 
 def check_fetch(request: FetchRequest) -> None:
@@ -169,6 +189,7 @@ class _DelayedFetch(DelayedOperation):
         self._handler = handler
         self._positions = [StreamPosition.of(position) for position in request.partitions]
         self._read_committed = request.isolation_level == READ_COMMITTED
+        self._rack = request.rack
         self._max_bytes = min(request.max_bytes or max_message_bytes, max_message_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._done = done
@@ -196,7 +217,9 @@ class _DelayedFetch(DelayedOperation):
         size_bytes = 0
         for position in self._positions:
             room = max(0, min(position.max_bytes, self._max_bytes - size_bytes))
-            read = self._handler.read(position, room, size_bytes == 0, read_committed=self._read_committed)
+            read = self._handler.read(
+                position, room, size_bytes == 0, read_committed=self._read_committed, rack=self._rack
+            )
             size_bytes += read.size_bytes
             found.append(read)
         return found
@@ -256,7 +279,10 @@ class _FetchStream:
             self._wake.set()
 
     def _read(self, position: StreamPosition, max_bytes: int, at_least_one_batch: bool) -> PartitionRead:
-        return self._handler.read(position, max_bytes, at_least_one_batch, read_committed=self._session.read_committed)
+        session = self._session
+        return self._handler.read(
+            position, max_bytes, at_least_one_batch, read_committed=session.read_committed, rack=session.rack
+        )
 
     async def _send(self) -> None:
         lifecycle = self._handler.lifecycle

@@ -9,7 +9,8 @@ Rules:
 - A position has a generation. A `set` with a generation that is not above the present one is void. Chunks repeat the
   generation, so that a client drops those of a position that it gave up meanwhile.
 - Nothing is sent without credit. Credit may be overdrawn by one batch, because a batch is never cut.
-- After an error, a divergence or the end of its range a position is gone until the client sets it again.
+- After an error, a divergence, the name of a nearer replica or the end of its range a position is gone until the client sets
+  it again.
 - With fewer than `min_bytes` at hand the session waits up to `max_wait_ms` from the moment it first had something.
 
 Pure: the log is read through a callable, time comes in as `now_ms`, the next deadline goes out.
@@ -43,6 +44,8 @@ class StreamPosition:
     last_fetched_epoch: int
     end_offset: int
     """Exclusive; 0: none."""
+    any_replica: bool = False
+    """Whether the reader takes another replica than the leader (KIP-392)."""
 
     @classmethod
     def of(cls, position: FetchPosition) -> "StreamPosition":
@@ -54,6 +57,7 @@ class StreamPosition:
             current_leader_epoch=position.current_leader_epoch,
             last_fetched_epoch=position.last_fetched_epoch,
             end_offset=position.end_offset,
+            any_replica=position.any_replica,
         )
 
     def is_finished(self, next_offset: int) -> bool:
@@ -71,7 +75,7 @@ class PartitionRead:
     visible_end: int
     """Exclusive end of what this reader may see now; a reader that is there has nothing more to get for the moment."""
     is_final: bool = False
-    """An error or a divergence: the position ends with this chunk."""
+    """An error, a divergence or another replica to read from: the position ends with this chunk."""
 
 
 ReadPartition = Callable[[StreamPosition, int, bool], PartitionRead]
@@ -86,6 +90,7 @@ class FetchSession:
         self._max_wait_ms = params.max_wait_ms
         self._max_bytes = min(params.max_bytes or max_message_bytes, max_message_bytes)
         self.read_committed = params.isolation_level == READ_COMMITTED
+        self.rack = params.rack
         self._positions: dict[TopicPartition, StreamPosition] = {}
         self._ready: OrderedDict[TopicPartition, None] = OrderedDict()  # the line of partitions to look at
         self._held_since_ms: float | None = None

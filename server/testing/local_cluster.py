@@ -9,7 +9,7 @@ import contextlib
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,13 +39,16 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    nodes: int = 1, *, config: Mapping[str, str] | None = None, directory: Path | None = None
+    nodes: int = 1,
+    *,
+    config: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    racks: Sequence[str] = (),
 ) -> Iterator[Cluster]:
-    """Run a cluster for the length of a `with` block. Every node is a broker and a voter of the metadata quorum; each
-    partition is on one of them.
+    """Run a cluster for the length of a `with` block. Every node is a broker and a voter of the metadata quorum.
 
-    `config` adds keys of `server.properties` (`{"num.partitions": "3"}`). `directory` keeps the files; None: a temporary
-    directory that is removed at the end. Raises `NodeStartError` with the node's own words if it does not start.
+    `config` adds keys of `server.properties` (`{"num.partitions": "3"}`). `racks`: one for each node; none: no racks.
+    `directory` keeps the files; None: a temporary directory that is removed at the end. Raises `NodeStartError` with the node's own words if it does not start.
 
         with kraftlog.testing.cluster() as c, Producer(bootstrap_servers=c.bootstrap_servers) as producer:
             producer.send("greetings", b"hello").result()
@@ -54,7 +57,7 @@ def cluster(
         raise InvalidConfigError(f"cluster of {nodes} nodes: 1 to {NODES_MAX} are possible")
     with contextlib.ExitStack() as stack:
         home = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kraftlog-")))
-        processes = nodes_of(home, nodes, config=config)
+        processes = nodes_of(home, nodes, config=config, racks=racks)
         for process in processes:
             stack.enter_context(process)
             atexit.register(process.close)
@@ -66,12 +69,15 @@ def cluster(
         yield Cluster(tuple(processes))
 
 
-def nodes_of(home: Path, count: int, *, config: Mapping[str, str] | None = None) -> list[NodeProcess]:
+def nodes_of(
+    home: Path, count: int, *, config: Mapping[str, str] | None = None, racks: Sequence[str] = ()
+) -> list[NodeProcess]:
     """The nodes 1 to `count` of a new cluster in `home`, not started. Start all of them with `launch`, then wait for them:
     the first ones wait for a majority."""
     cluster_id = str(uuid.uuid4())
+    configs = [{**(config or {}), **({"broker.rack": rack} if rack else {})} for rack in racks or [""] * count]
     if count == 1:
-        return [NodeProcess(_made(home, 1), cluster_id=cluster_id, config=config)]
+        return [NodeProcess(_made(home, 1), cluster_id=cluster_id, config=configs[0])]
     keys = [ReplicaKey(node_id, os.urandom(16)) for node_id in range(1, count + 1)]
     voters = {key: Endpoint("127.0.0.1", port) for key, port in zip(keys, free_ports(count), strict=True)}
     return [
@@ -79,12 +85,12 @@ def nodes_of(home: Path, count: int, *, config: Mapping[str, str] | None = None)
             _made(home, key.node_id),
             node_id=key.node_id,
             cluster_id=cluster_id,
-            config={"controller.quorum.bootstrap.servers": ",".join(map(str, voters.values())), **(config or {})},
+            config={"controller.quorum.bootstrap.servers": ",".join(map(str, voters.values())), **own},
             directory_id=key.directory_id,
             voters=voters,
             address=str(voters[key]),
         )
-        for key in keys
+        for key, own in zip(keys, configs, strict=True)
     ]
 
 

@@ -50,8 +50,10 @@ def session(*, min_bytes: int = 0, max_bytes: int = 0, max_wait_ms: int = 0) -> 
     return FetchSession(params, max_message_bytes=MAX_MESSAGE)
 
 
-def at(partition: int, offset: int = 0, generation: int = 1, **more: int) -> FetchPosition:
-    return FetchPosition("t", partition, offset, generation, **more)
+def at(
+    partition: int, offset: int = 0, generation: int = 1, *, end_offset: int = 0, max_bytes: int = 0
+) -> FetchPosition:
+    return FetchPosition("t", partition, offset, generation, end_offset=end_offset, max_bytes=max_bytes)
 
 
 def sizes(chunk: FetchChunk | None) -> dict[int, int]:
