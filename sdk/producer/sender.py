@@ -98,7 +98,7 @@ class Sender:
         if ready:
             self._dispatch(ready)
         self._search(is_searching, now_ms)
-        for connection in self._connections.values():
+        for connection in list(self._connections.values()):
             connection.check_timeout(now_ms)
             connection.check_leaders(now_ms)
         if self.cluster.is_stale(now_ms):

@@ -852,3 +852,21 @@ def test_a_topic_that_does_not_exist_is_reported_after_a_grace() -> None:
             assert (await p.send_and_wait("late", b"x")).offset == 0
 
     run_virtual(main())
+
+
+def test_a_connection_that_gives_up_may_open_another_one() -> None:
+    """Its batches go to the next leader at once, while the sender looks at its connections (found by a simulated cluster)."""
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        cluster.create("orders")
+        async with producer(cluster) as p:
+            await (await p.send("orders", b"1"))
+            sender = p._sender
+            assert sender is not None
+            connection = next(iter(sender._connections.values()))
+            connection.check_timeout = lambda now_ms: sender._connections.setdefault(99, connection)  # type: ignore[method-assign,assign,return-value]
+            sender.tick()
+            assert 99 in sender._connections
+
+    run_virtual(main())
