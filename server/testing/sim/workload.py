@@ -323,6 +323,7 @@ class Observer(Worker):
             metadata_max_age_ms=10_000,
             fetch_max_wait_ms=self.random.choice((50, 500)),
             max_partition_fetch_bytes=self.random.choice((1_000, 100_000)),
+            client_rack=f"rack-{self.random.randrange(4)}",  # one that no node is in, too
             connector=self.network,
             clock=self.clock,
             random=self.random,

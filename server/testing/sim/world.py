@@ -214,6 +214,7 @@ def _listeners(number: int, nodes: int) -> dict[str, str]:
     return {
         "listeners": f"{broker},CONTROLLER://node-{number}:{CONTROLLER_PORT}",
         "controller.listener.names": "CONTROLLER",
+        "broker.rack": f"rack-{number}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
         "controller.quorum.bootstrap.servers": others,
     }
