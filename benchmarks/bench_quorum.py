@@ -107,8 +107,8 @@ CORE_RATIO = 5.0
 
 
 def core(scratch: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Of pysyncobj's two modes the better one counts. One command at a time is nearly all message handling, which costs
-    Python alike on both sides: there is nothing to share, and no target."""
+    """Of pysyncobj's two modes the better one counts. One command at a time is all message handling, with nothing to share:
+    it has no target."""
     from raft_engines import KraftlogGroup, PysyncobjGroup
 
     for voters in (3, 5):

@@ -1,11 +1,12 @@
 """`make bench`: kraftlog beside Apache Kafka on this machine, in one run, as one table of rates and ratios.
 
     python benchmarks/run.py [--quick] [--runs 3] [--skip-spark] [--output benchmarks/RESULTS.md]
+    python benchmarks/run.py --only quorum replication [--quick] [--output benchmarks/RESULTS.md]
 
 Kafka is driven by its own Java tools at their best settings (1 MiB batches), kraftlog by its SDK. Each case runs
 alternately, `--runs` times after a warm-up, and the medians are compared, since absolute figures move with the load of
 the machine. Kafka acknowledges from the page cache; like for like with it is kraftlog's `flush.policy=interval`.
-Tables of what is not measured beside Kafka follow (`OWN_TABLES`).
+Tables of programs of their own follow (`OWN_TABLES`); `--only` measures some of them, and replaces those in the file.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -29,8 +30,14 @@ from kraftlog import Admin, NewTopic, Producer
 from kraftlog.testing.processes import NodeProcess
 
 HERE = Path(__file__).parent
-OWN_TABLES = {"Log store": "bench_logstore.py", "Log compaction": "bench_cleaner.py", "Quorum": "bench_quorum.py"}
-"""What is measured beside something other than Kafka: heading and program, which prints a table and takes `--quick`."""
+OWN_TABLES = {
+    "Log store": "bench_logstore.py",
+    "Log compaction": "bench_cleaner.py",
+    "Quorum": "bench_quorum.py",
+    "Replication": "bench_replication.py",
+}
+"""Heading and program, which prints a table and takes `--quick`."""
+OWN_TABLE_MAX_S = 3600
 
 SPARK_CONNECTOR = "4.2.0"  # the newest on Maven Central; it runs on PySpark 4.3
 
@@ -223,12 +230,27 @@ def kafka_start_to_first_ack() -> float:
     return seconds
 
 
-def own_table(program: str, quick: bool) -> list[str]:
-    command = [sys.executable, str(HERE / program), *(["--quick"] if quick else [])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+def own_table(heading: str, quick: bool) -> list[str]:
+    """The section of the file, from its heading on."""
+    command = [sys.executable, str(HERE / OWN_TABLES[heading]), *(["--quick"] if quick else [])]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=OWN_TABLE_MAX_S)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr[-2000:]}")
-    return done.stdout.splitlines()
+    return [f"## {heading}", "", f"{time.strftime('%Y-%m-%d')}, `{OWN_TABLES[heading]}`", "", *done.stdout.splitlines()]
+
+
+def with_section(text: str, section: Sequence[str]) -> str:
+    """The file with this section in the place of the one of the same heading, or at its end."""
+    kept = [part for part in text.split("\n## ") if f"## {part}".splitlines()[0] != section[0]]
+    return "\n## ".join(part.rstrip("\n") + "\n" for part in kept) + "\n" + "\n".join(section) + "\n"
+
+
+def measure_only(headings: Sequence[str], quick: bool, output: Path | None) -> None:
+    for heading in headings:
+        section = own_table(heading, quick)
+        print("\n".join(section), flush=True)
+        if output is not None:
+            output.write_text(with_section(output.read_text(encoding="utf-8"), section), encoding="utf-8")
 
 
 def machine() -> list[str]:
@@ -257,9 +279,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one run")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--skip-spark", action="store_true")
+    by_name = {heading.lower(): heading for heading in OWN_TABLES}
+    parser.add_argument("--only", nargs="+", choices=by_name, metavar="TABLE", help=f"of {', '.join(by_name)}")
     parser.add_argument("--output", type=Path, help="write the table to this file as well")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    if options.only:
+        measure_only([by_name[name] for name in options.only], options.quick, options.output)
+        return
     runs = 1 if options.quick else options.runs
     load = os.getloadavg()[0]
     lines = ["# kraftlog beside Apache Kafka", "", *machine(), ""]
@@ -294,9 +321,9 @@ def main() -> None:
         f"How it was measured: `make bench`, {runs} run{'s' if runs > 1 else ''} of each case after a warm-up, kraftlog and "
         f"Kafka in turn; load of the machine at the start {load:.1f}."
     )
-    for heading, program in OWN_TABLES.items():
-        emit(f"\n## {heading}\n")
-        for line in own_table(program, options.quick):
+    for heading in OWN_TABLES:
+        emit("")
+        for line in own_table(heading, options.quick):
             emit(line)
     if options.output:
         options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -6,7 +6,7 @@ An operation is never divided: it is committed with all of its batch, or lost wi
 
 from collections.abc import Sequence
 
-from kraftlog.kraft.raft import BusyError, NotLeaderError, RaftCore
+from kraftlog.kraft.raft import NotLeaderError, RaftCore
 from kraftlog.kraft.records import RECORD_OVERHEAD_BYTES
 from kraftlog.proto.errors import NotControllerError, ThrottlingQuotaExceededError
 from kraftlog.proto.records import BatchBuilder
@@ -22,6 +22,8 @@ class GatheringLog:
         self._term = core.term
         self._base_offset = core.next_offset
         self._builder = BatchBuilder()
+        self._limit_bytes = 0.0
+        """Of the open batch; none is open: 0."""
 
     @property
     def next_offset(self) -> int:
@@ -35,23 +37,30 @@ class GatheringLog:
     def append(self, values: Sequence[bytes], timestamp_ms: int) -> None:
         """Raises `NotControllerError`, or `ThrottlingQuotaExceededError` (try again later), and then has taken nothing."""
         needed_bytes = sum(map(len, values)) + len(values) * RECORD_OVERHEAD_BYTES
-        if self._builder.size_bytes + needed_bytes > self._core.config.max_append_bytes:
+        if self._builder.size_bytes + needed_bytes > self._limit_bytes:
             self.close()
+            self._open(needed_bytes)
+        append = self._builder.append
+        for value in values:
+            append(timestamp_ms, None, value)
+
+    def _open(self, needed_bytes: int) -> None:
+        """Begin a batch for this and what comes after it."""
         try:
-            self._core.check_proposal(self._builder.size_bytes + needed_bytes)
+            leadership = self._core.taking_proposals()
         except NotLeaderError as error:
             raise NotControllerError(str(error)) from None
-        except BusyError as error:
-            raise ThrottlingQuotaExceededError(str(error)) from None
-        if not self._builder.record_count:
-            self._base_offset = self._core.next_offset
-        for value in values:
-            self._builder.append(timestamp_ms, None, value)
+        room_bytes = leadership.room_bytes
+        if self._builder.size_bytes + needed_bytes > room_bytes:
+            raise ThrottlingQuotaExceededError(leadership.why_busy)
+        self._base_offset = self._core.next_offset
+        self._limit_bytes = min(room_bytes, self._core.config.max_append_bytes)
 
     def close(self) -> None:
         """Propose the open batch, if there is one. It is dropped where the leadership is lost: then the controller resigns
         and fails the operations in it."""
         core, gathered = self._core, self._builder
+        self._limit_bytes = 0.0
         if not gathered.record_count:
             return
         self._builder = BatchBuilder()

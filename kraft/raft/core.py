@@ -194,15 +194,14 @@ class RaftCore:
             self._campaign(is_pre_vote=True)
 
     def propose(self, data: bytes, record_count: int = 1) -> Entry:
-        """Append one batch; its offsets are `next_offset` and the following ones. Raises as `check_proposal`."""
-        return self._leading().propose(data, record_count)
+        """Append one batch; its offsets are `next_offset` and the following ones.
 
-    def check_proposal(self, size_bytes: int) -> None:
-        """Whether a batch of this size could be proposed now. Raises NotLeaderError, also while leadership is being handed
-        over; BusyError above `max_uncommitted_bytes`."""
-        self._leading().check_room(size_bytes)
+        Raises NotLeaderError, also while leadership is being handed over; BusyError above `max_uncommitted_bytes`.
+        """
+        return self.taking_proposals().propose(data, record_count)
 
-    def _leading(self) -> Leadership:
+    def taking_proposals(self) -> Leadership:
+        """This node's leadership. Raises NotLeaderError, also while it is being handed over."""
         if self.leadership is None or self.leadership.transferee is not None:
             raise NotLeaderError(self.leader)
         return self.leadership

@@ -1,5 +1,6 @@
 """The leader's side: replication, commit, reads, voter changes, transfer. One object per leadership."""
 
+import math
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -153,20 +154,27 @@ class Leadership:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def propose(self, data: bytes, record_count: int) -> Entry:
-        self.check_room(len(data))
+        if len(data) > self.room_bytes:
+            raise BusyError(self.why_busy)
         core = self._core
         entry = Entry(core.log.last_offset + record_count, core.term, EntryKind.DATA, data, record_count)
         core.append(entry)
         self._has_entries_to_send = True
         return entry
 
-    def check_room(self, size_bytes: int) -> None:
+    @property
+    def room_bytes(self) -> float:
+        """What may be appended now. While nothing is pending, an entry of any size."""
+        return self._config.max_uncommitted_bytes - self._pending_bytes if self._pending_bytes else math.inf
+
+    @property
+    def why_busy(self) -> str:
+        return f"{self._pending_bytes} bytes are not committed yet, max_uncommitted_bytes={self._config.max_uncommitted_bytes}"
+
+    @property
+    def _pending_bytes(self) -> int:
         core = self._core
-        pending = core.log.bytes_between(core.commit_offset, core.log.last_offset)
-        if pending + size_bytes > self._config.max_uncommitted_bytes and pending:
-            raise BusyError(
-                f"{pending} bytes are not committed yet, max_uncommitted_bytes={self._config.max_uncommitted_bytes}"
-            )
+        return core.log.bytes_between(core.commit_offset, core.log.last_offset)
 
     def add_voter(self, key: ReplicaKey) -> Entry | None:
         core = self._core

@@ -92,3 +92,14 @@ def quorum_figures(parts: list[str], directory: Path) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_table_that_is_measured_alone_takes_the_place_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others stay as they are, with the days on which they were measured."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    run = importlib.import_module("run")
+    text = "# All\n\n| a |\n\n## Log store\n\n| b |\n\n## Quorum\n\n| c |\n"
+    once = run.with_section(text, ["## Log store", "", "| new |"])
+    assert once == "# All\n\n| a |\n\n## Quorum\n\n| c |\n\n## Log store\n\n| new |\n"
+    assert run.with_section(once, ["## Quorum", "", "| d |"]).endswith("| new |\n\n## Quorum\n\n| d |\n")
+    assert "| b |" not in once
