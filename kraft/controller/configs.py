@@ -15,7 +15,6 @@ from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict
 from kraftlog.proto.admin_pb2 import (
     AlterConfigsResource,
     ConfigChange,
-    ConfigResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -71,11 +70,11 @@ class ConfigManager:
     # --- alteration ---------------------------------------------------------------------------------------------
 
     def alter(
-        self, request: IncrementalAlterConfigsRequest, check_resource: Callable[[ConfigResource], None]
+        self, request: IncrementalAlterConfigsRequest, check: Callable[[AlterConfigsResource], None]
     ) -> Result[IncrementalAlterConfigsResponse]:
         """Each resource succeeds or fails alone and whole: what it sets is judged as it is after all its changes.
 
-        `check_resource` raises for a resource that does not exist. A change that changes nothing leaves no record.
+        `check` raises for a resource that does not exist, or may not be changed like that. A change that changes nothing leaves no record.
         """
         if len(request.resources) > MAX_RESOURCES_PER_REQUEST:
             raise PolicyViolationError(
@@ -94,7 +93,7 @@ class ConfigManager:
                     raise InvalidRequestError(
                         f"config resource type {key[0]} is not known: use 2 (topic) or 4 (broker)"
                     )
-                check_resource(alteration.resource)
+                check(alteration)
                 after = self._altered(key, alteration.changes)
             except KraftlogError as error:
                 result.error_code, result.error_message = code_of(error), str(error)

@@ -41,9 +41,9 @@ from kraftlog.kraft.image.partition_state import RECOVERING
 from kraftlog.kraft.records import MAX_OPERATION_BYTES, OffsetRecord, encode_value
 from kraftlog.kraft.timeline import SnapshotRegistry
 from kraftlog.proto.admin_pb2 import (
+    AlterConfigsResource,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ConfigResource,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -476,7 +476,7 @@ class Controller:
             if each.resource.type == RESOURCE_TOPIC
             and (topic_id := self.topics.topic_id(each.resource.name)) is not None
         }
-        result = self.configs.alter(request, self._check_resource)
+        result = self.configs.alter(request, self._check_alteration)
         changed = {
             record.config.resource_name for record in result.records if record.config.resource_type == RESOURCE_TOPIC
         }
@@ -493,9 +493,10 @@ class Controller:
         ]
         return Result(result.response, [*result.records, *moves])
 
-    def _check_resource(self, resource: ConfigResource) -> None:
+    def _check_alteration(self, alteration: AlterConfigsResource) -> None:
+        resource = alteration.resource
         if resource.type == RESOURCE_TOPIC:
-            self.topics.check_alterable(resource.name)
+            self.topics.check_alterable(resource.name, alteration.changes)
         elif resource.name:
             self.brokers.check_registered(resource.name)
 

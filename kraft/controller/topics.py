@@ -20,6 +20,7 @@ from kraftlog.kraft.image import RESOURCE_TOPIC, PartitionImage
 from kraftlog.kraft.image.partition_state import changed_partition, new_partition
 from kraftlog.kraft.timeline import SnapshotRegistry, TimelineDict
 from kraftlog.proto.admin_pb2 import (
+    ConfigChange,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicResult,
@@ -34,6 +35,7 @@ from kraftlog.proto.admin_pb2 import (
 from kraftlog.proto.config import parse_bool
 from kraftlog.proto.errors import (
     IllegalStateError,
+    InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidRequestError,
@@ -117,10 +119,13 @@ class TopicManager:
     def partition_count(self, topic_id: bytes) -> int:
         return self._topics[topic_id].partition_count
 
-    def check_alterable(self, name: str) -> None:
-        """Raise unless the configs of this topic may be changed."""
+    def check_alterable(self, name: str, changes: Iterable[ConfigChange]) -> None:
+        """Raise unless the configs of this topic may be changed like that."""
         if name not in self._ids:
             raise UnknownTopicOrPartitionError(f"topic {display(name)} does not exist")
+        for change in changes if is_internal_topic(name) else ():
+            if change.name == FLUSH_POLICY and (change.operation, change.value) != (ConfigChange.SET, "ack"):
+                raise InvalidConfigError(f"topic {name} is the cluster's own: its flush.policy is always ack")
 
     def rules_of(self, topic_id: bytes) -> PartitionRules:
         return self._rules(self.configs_of(topic_id))

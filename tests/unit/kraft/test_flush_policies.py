@@ -11,20 +11,20 @@ from kraftlog.proto.admin_pb2 import (
     CreatePartitionsRequest,
     IncrementalAlterConfigsRequest,
     NewPartitions,
+    NewTopic,
 )
-from kraftlog.proto.errors import InvalidUpdateVersionError
+from kraftlog.proto.errors import ErrorCode, InvalidUpdateVersionError
 from tests.unit.kraft.controllers import Harness
 from tests.unit.kraft.test_elections import fence, partition, restart, shape, with_topic
 
 
-def set_policy(harness: Harness, policy: str | None) -> None:
-    """None: back to the default."""
+def set_policy(harness: Harness, policy: str | None, *, topic: str = "orders") -> int:
+    """None: back to the default. The error code."""
     operation = ConfigChange.DELETE if policy is None else ConfigChange.SET
     change = ConfigChange(name="flush.policy", operation=operation, value=policy or "")
-    topic = AlterConfigsResource(resource=ConfigResource(type=2, name="orders"), changes=[change])
-    request = IncrementalAlterConfigsRequest(resources=[topic])
-    response = harness.run(lambda: harness.controller.alter_configs(request))
-    assert response.resources[0].error_code == 0
+    resource = AlterConfigsResource(resource=ConfigResource(type=2, name=topic), changes=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    return harness.run(lambda: harness.controller.alter_configs(request)).resources[0].error_code
 
 
 def say_flushed(harness: Harness, epochs: dict[int, int], *, found_in: PartitionImage | None = None) -> IsrAnswer:
@@ -140,3 +140,16 @@ def test_another_default_of_the_controllers_reaches_every_partition() -> None:
     after = len(later.log.batches)
     later.controller.poll(now_ms=later.now_ms, wall_ms=0)
     assert len(later.log.batches) == after
+
+
+@pytest.mark.parametrize("policy", ["interval", None])
+def test_the_clusters_own_topics_are_always_on_disk(policy: str | None) -> None:
+    """Committed offsets rest on it, whatever the default is."""
+    harness, _ = with_topic()
+    offsets = NewTopic(
+        name="__consumer_offsets", num_partitions=1, replication_factor=3, configs={"flush.policy": "ack"}
+    )
+    harness.create(offsets, allow_internal=True)
+    assert set_policy(harness, policy, topic=offsets.name) == ErrorCode.INVALID_CONFIG
+    assert set_policy(harness, "ack", topic=offsets.name) == ErrorCode.NONE
+    assert harness.image.topics[offsets.name].partitions[0].is_flushed
