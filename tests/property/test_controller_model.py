@@ -22,7 +22,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kraftlog.kraft.controller import BrokerRegistration, IsrChange, RequestId, Result, elections, operations
+from kraftlog.kraft.controller import (
+    BrokerRegistration,
+    IsrChange,
+    RequestId,
+    Result,
+    elections,
+    operations,
+    reassignments,
+)
 from kraftlog.kraft.controller import controller as controller_module
 from kraftlog.kraft.image import NO_LEADER, PartitionImage, completed_operations
 from kraftlog.kraft.records import OffsetRecord
@@ -104,6 +112,7 @@ class ControllerMachine(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(elections, "MAX_ELECTIONS_PER_BATCH", ELECTIONS_PER_BATCH)
+        self.patch.setattr(reassignments, "HAND_OVER_MS", 0.0)  # what can be done is done when it has settled
         self.patch.setattr(elections, "MAX_ELECTIONS_PER_BALANCE", 2)
         self.patch.setattr(controller_module, "MAX_ELECTIONS_PER_BALANCE", 2)
         self.patch.setattr(completed_operations, "MAX_COMPLETED_OPERATIONS", REMEMBERED)
