@@ -25,6 +25,7 @@ class FrameCodec(Generic[Body]):
     ) -> None:
         """`frame_class`: a dataclass with a field for each kind, None where it is another; `schemas` in the same order."""
         self._frame_class = frame_class
+        self._what = frame_class.__name__
         self._names = tuple(frame_class.__dataclass_fields__)
         self._schema = Schema(
             frame_class,
@@ -33,6 +34,10 @@ class FrameCodec(Generic[Body]):
                 for number, (name, schema) in enumerate(zip(self._names, schemas, strict=True), start=1)
             ),
         )
+        self._encoders = {
+            schema.message: (encode_unsigned(number << 3 | 2), schema) for number, schema in enumerate(schemas, start=1)
+        }
+        self._by_tag = {number << 3 | 2: schema for number, schema in enumerate(schemas, start=1)}
         self._max_message_bytes = max_message_bytes
         self._max_frames = max_frames
         self.field_of: dict[type[Any], str] = {
@@ -41,10 +46,11 @@ class FrameCodec(Generic[Body]):
 
     def encode(self, body: Body) -> list[Buffer]:
         """One frame as pieces of a message: several of them, one after the other, are such a message too."""
-        frame = self._frame_class()
-        setattr(frame, self.field_of[type(body)], body)
-        pieces = framing.encode(frame, self._schema)
-        return [_FRAMES_TAG + encode_unsigned(sum(map(len, pieces))) + pieces[0], *pieces[1:]]
+        tag, schema = self._encoders[type(body)]
+        pieces = framing.encode(body, schema)
+        size = sum(map(len, pieces))
+        head = tag + encode_unsigned(size)
+        return [_FRAMES_TAG + encode_unsigned(len(head) + size) + head + pieces[0], *pieces[1:]]
 
     def decode(self, data: bytes) -> Iterator[Body]:
         """What a message holds, one by one; `bytes` fields are views into `data`. Frames of a kind that only a later version
@@ -55,7 +61,12 @@ class FrameCodec(Generic[Body]):
         """
         if len(data) > self._max_message_bytes:
             raise InvalidRequestError(f"a message of {len(data)} bytes exceeds the limit of {self._max_message_bytes}")
-        for frame in framing.decode_repeated(data, self._frame_class, self._schema, max_count=self._max_frames):
+        for view in framing.split_repeated(data, max_count=self._max_frames, what=self._what):
+            # Nearly all frames are short and have one message of a known kind, which is decoded without the frame.
+            if len(view) >= 2 and view[1] == len(view) - 2 < 0x80 and (schema := self._by_tag.get(view[0])) is not None:
+                yield framing.decode(view[2:], schema.message, schema)
+                continue
+            frame = framing.decode(view, self._frame_class, self._schema)
             bodies = [body for name in self._names if (body := getattr(frame, name)) is not None]
             if len(bodies) > 1:
                 raise InvalidRequestError(f"a frame with {len(bodies)} messages; it must have one")

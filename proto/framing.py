@@ -169,8 +169,8 @@ def decode(data: Buffer, message_class: type[_M], schema: Schema) -> _M:
     return message
 
 
-def decode_repeated(data: Buffer, message_class: type[_M], schema: Schema, *, max_count: int) -> Iterator[_M]:
-    """The sub-messages of a message that has nothing but one repeated field of number 1, one by one.
+def split_repeated(data: Buffer, *, max_count: int, what: str) -> Iterator[memoryview]:
+    """The sub-messages of a message that has nothing but one repeated field of number 1, one by one; `what` names them.
 
     Raises `InvalidRequestError` where the message is malformed or has more than `max_count` of them: a small message
     does not become millions of objects.
@@ -184,11 +184,11 @@ def decode_repeated(data: Buffer, message_class: type[_M], schema: Schema, *, ma
                 continue
             size, position = _read_varint(view, position, len(view))
             if size > len(view) - position:
-                raise _MalformedError(f"{message_class.__name__} of {size} bytes, {len(view) - position} left")
+                raise _MalformedError(f"{what} of {size} bytes, {len(view) - position} left")
             count += 1
             if count > max_count:
-                raise _MalformedError(f"more than {max_count} of {message_class.__name__}")
-            yield decode(view[position : position + size], message_class, schema)
+                raise _MalformedError(f"more than {max_count} of {what}")
+            yield view[position : position + size]
             position += size
     except _MalformedError as error:
         raise InvalidRequestError(f"malformed message of {len(view)} bytes: {error}") from None

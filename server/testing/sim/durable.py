@@ -60,6 +60,12 @@ class DurableLogs:
         _, batches = self._advance(topic, partition)
         return batches
 
+    def records(self, topic: str, partition: int) -> dict[int, tuple[bytes | None, bytes | None]]:
+        """All that is surely durable: offset -> key and value."""
+        self.forget_partition(topic, partition)
+        batches = self.take_new(topic, partition)
+        return {record.offset: (record.key, record.value) for batch in batches for record in decode_batch(batch)}
+
     def _advance(self, topic: str, partition: int) -> tuple[_Cursor, list[bytes]]:
         cursor = self._cursors.setdefault((topic, partition), _Cursor())
         directory = f"{self._log_dir}/{topic}-{partition}"

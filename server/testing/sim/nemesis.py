@@ -2,29 +2,49 @@
 Some faults are an operator's doing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import permutations
 
 from kraftlog.proto.errors import KraftlogError
 from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.sdk.admin import AsyncAdmin
+from kraftlog.sdk.types import TopicPartition
+from kraftlog.testing.loop import SimTask
 from kraftlog.testing.sim.machine import Machine
 from kraftlog.testing.sim.plan import Fault, Plan, PlannedFault
+from kraftlog.testing.sim.wire import MIN_IN_SYNC_REPLICAS
 from kraftlog.testing.sim.workload import Client
 from kraftlog.testing.sim.world import World
 
 REPAIR_PAUSE_S = 0.5  # virtual, between two looks of the operator
 SWITCH_PATIENCE_S = 60.0
 FLUSH_POLICY_DOWN_MS = 500.0
+CONFIGS: tuple[Mapping[str, object], ...] = (
+    {"min.insync.replicas": MIN_IN_SYNC_REPLICAS + 1},
+    {"min.insync.replicas": MIN_IN_SYNC_REPLICAS},
+    {"segment.bytes": 8_192},
+    {"segment.bytes": 1 << 20},
+    {"segment.ms": 1_500},
+    {"segment.ms": 3_600_000},
+)
+"""None of them makes less safe what is acknowledged, and none takes records away."""
 
 
 class Nemesis:
     """Used from the world's loop."""
 
     def __init__(
-        self, world: World, *, topic: str, set_storm: Callable[[bool], None], replace_reader: Callable[[int], None]
+        self,
+        world: World,
+        *,
+        topic: str,
+        partitions: int,
+        set_storm: Callable[[bool], None],
+        replace_reader: Callable[[int], None],
     ) -> None:
-        """`topic`: of the load."""
+        """`topic`, `partitions`: of the load."""
         self._topic = topic
+        self._partitions = partitions
         self.world = world
         self.faults = 0
         """How many it has carried out."""
@@ -78,6 +98,10 @@ class Nemesis:
                 world.loop.call_later(planned.duration_ms / 1000, machine.slow_disk, 1.0)
             case Fault.CLOCK_JUMP:
                 machine.clock.be_off_by(planned.amount)
+            case Fault.REASSIGN:
+                self._operate(self._reassign(planned))
+            case Fault.CONFIG:
+                self._operate(self._configure(CONFIGS[planned.amount % len(CONFIGS)]))
             case Fault.FLUSH_POLICY:
                 await self._switch_flush_policy(planned)
             case Fault.CONSUMER_LEAVES:
@@ -107,6 +131,62 @@ class Nemesis:
     def _leader(self, planned: PlannedFault) -> Machine:
         leaders = self.world.leaders()
         return leaders[planned.client % len(leaders)] if leaders else self.world.machines[planned.node]
+
+    # --- an operator, who asks once
+
+    def _operate(self, work: Callable[[AsyncAdmin], Awaitable[None]]) -> SimTask[None]:
+        operator = Client(self.world, f"operator-{self.faults}")
+        return self.world.spawn_client(operator.process, self._ask(operator, work), name=operator.host)
+
+    async def _ask(self, operator: Client, work: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
+        async with self._admin(operator) as admin:
+            try:
+                await work(admin)
+            except KraftlogError as error:
+                self.world.note(f"{operator.host} failed: {type(error).__name__}")
+
+    def _reassign(self, planned: PlannedFault) -> Callable[[AsyncAdmin], Awaitable[None]]:
+        """Two replicas are enough for what is acknowledged; the third one, if it is taken away, goes with its log."""
+        numbers = [machine.number for machine in self.world.machines]
+        choices = [*permutations(numbers), *permutations(numbers, len(numbers) - 1)]
+        where = TopicPartition(self._topic, planned.client % self._partitions)
+        replicas = choices[planned.amount % len(choices)]
+
+        async def work(admin: AsyncAdmin) -> None:
+            if all(machine.is_whole for machine in self.world.machines):
+                await admin.alter_partition_reassignments({where: replicas})
+                self.world.note(f"{where} goes to {replicas}")
+
+        return work
+
+    def _configure(self, configs: Mapping[str, object]) -> Callable[[AsyncAdmin], Awaitable[None]]:
+        async def work(admin: AsyncAdmin) -> None:
+            await admin.alter_configs(self._topic, set=configs)
+            self.world.note(f"{self._topic} has {dict(configs)}")
+
+        return work
+
+    async def restore_topic(self) -> None:
+        """After healing: all partitions on all nodes again, of which `MIN_IN_SYNC_REPLICAS` must be in sync."""
+        numbers = [machine.number for machine in self.world.machines]
+        if len(numbers) == 1:
+            return
+
+        async def work(admin: AsyncAdmin) -> None:
+            while True:
+                try:
+                    await admin.alter_partition_reassignments(
+                        {TopicPartition(self._topic, number): numbers for number in range(self._partitions)}
+                    )
+                    await admin.alter_configs(self._topic, set={"min.insync.replicas": MIN_IN_SYNC_REPLICAS})
+                except KraftlogError as error:
+                    self.world.note(f"the topic is not restored yet: {type(error).__name__}")
+                    await asyncio.sleep(REPAIR_PAUSE_S)
+                else:
+                    return
+
+        self.faults += 1
+        await asyncio.wait([self._operate(work)])
 
     # --- a lost disk
 

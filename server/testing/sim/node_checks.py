@@ -1,12 +1,13 @@
 """White-box rules of the running nodes, looked at after every event of theirs.
 
 W-1  log start <= high watermark <= log end and flushed end <= log end, of every partition
-W-2  within one life of a node: log start and high watermark of a partition never go back, and of a leader neither do log
+W-2  within one life of a replica: log start and high watermark of a partition never go back, and of a leader neither do log
      end and flushed end (a follower truncates what its leader does not have)
 W-3  where the metadata count on it (flush.policy=ack) the high watermark never passes the leader's flushed end
 W-4  what was acknowledged is below the log end of the newest leader
 I-08 a leader epoch has one leader
-I-12 what lies below a high watermark is the same on all nodes, byte for byte
+I-12 what lies below a high watermark is the same on all nodes, byte for byte; of a compacted topic the records that are left,
+     once everything has healed, and the last one of each key is left everywhere
 """
 
 import zlib
@@ -66,6 +67,22 @@ class ClusterChecks:
         self._newest_epochs: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, dict[int, int]] = {}
         """Base offset -> CRC of the whole batch, of those below some node's high watermark."""
+
+    def check_survivors(
+        self, where: TopicPartition, logs: Mapping[int, Mapping[int, tuple[bytes | None, bytes | None]]]
+    ) -> None:
+        """`logs`: of each node, which have nothing but what is committed."""
+        found: dict[int, tuple[tuple[bytes | None, bytes | None], int]] = {}
+        for node_id, records in logs.items():
+            for offset, record in records.items():
+                known, other = found.setdefault(offset, (record, node_id))
+                if known != record:
+                    self._history.violate("I-12", f"{where}@{offset}: nodes {other} and {node_id} differ")
+        last = {record[0]: offset for offset, (record, _) in sorted(found.items())}
+        for node_id, records in logs.items():
+            for key, offset in last.items():
+                if offset not in records:
+                    self._history.violate("I-12", f"{where}@{offset}: node {node_id} lacks the last record of {key!r}")
 
     def compares(self, topic: str) -> bool:
         """Whether the batches of the topic stay as they are on every node: compaction would thin them."""
@@ -138,6 +155,11 @@ class NodeChecks:
 
     def _look(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
         seen = self._seen
+        for where in seen.keys() - partitions.keys():  # taken away; if it comes back, it is another replica
+            del seen[where]
+            self._uncommitted.pop(where, None)
+            if self._logs is not None:
+                self._logs.forget_partition(*where)
         self._looked_at = []
         for where, partition in partitions.items():
             log = partition.log

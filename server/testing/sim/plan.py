@@ -45,6 +45,10 @@ class Fault(StrEnum):
     """What the node sends reaches no other node for `duration_ms`; with an `amount`, what the others send to it."""
     CUT_LINK = "cut-link"
     """The node and the `client`-th of the others do not hear each other for `duration_ms`; with an `amount` only one way."""
+    REASSIGN = "reassign"
+    """The `client`-th partition is given the replicas of the `amount`-th choice: all nodes in another order, or all but one."""
+    CONFIG = "config"
+    """The `amount`-th change of the configuration of the load's topic."""
     FLUSH_POLICY = "flush-policy"
     """For `duration_ms` acknowledgments come from memory (flush.policy=interval), then from the disk again. When the metadata say
     that this is in effect, with an `amount` all nodes lose power. No other fault begins in between."""
@@ -86,13 +90,15 @@ _CLUSTER_WEIGHTS = {
     Fault.CUT_OFF_ONE_WAY: 3,
     Fault.CUT_LINK: 3,
     Fault.DISK_LOSS: 2,
+    Fault.REASSIGN: 3,
+    Fault.CONFIG: 2,
 }
 _CRASHES = (Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL)
 CRASHES_MIN = 3
 FLUSH_POLICY_SHARE = 0.3  # of the runs
 STORM_MS = (2_000.0, 7_000.0)
 STORM_GAP_MS = (100.0, 2_500.0)
-CALM_MS = (10_000.0, 70_000.0)
+CALM_MS = (15_000.0, 100_000.0)
 CALM_GAP_MS = (5_000.0, 60_000.0)
 
 
@@ -169,6 +175,8 @@ def _draw_one(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedF
             duration_ms = randomness.uniform(50, 15_000)  # up to several session time-outs
             amount, client = randomness.randrange(2), randomness.randrange(64)
             return PlannedFault(at_ms, fault, duration_ms=duration_ms, amount=amount, client=client)
+        case Fault.REASSIGN | Fault.CONFIG:
+            return PlannedFault(at_ms, fault, amount=randomness.randrange(64), client=randomness.randrange(64))
         case Fault.BREAK | Fault.FLUSH_POLICY:
             return PlannedFault(at_ms, fault, client=randomness.randrange(64))
 

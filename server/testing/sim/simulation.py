@@ -2,8 +2,8 @@
 
     simulate(seed) -> SimulationResult
 
-Phases: start and create the topic; load under faults; heal, and within `PROGRESS_TIMEOUT_S` all replicas are in sync; wait
-until every record is answered and every answered record is read and committed (liveness); a last power loss, of all nodes
+Phases: start and create the topic; load under faults; heal, and within `PROGRESS_TIMEOUT_S` all replicas are in sync and
+every partition has acknowledged another record; wait until every record is answered and every answered record is read and committed (liveness); a last power loss, of all nodes
 at once; read everything back and compare with the history; stop.
 The run is a pure function of the seed and the configuration.
 """
@@ -34,6 +34,7 @@ from kraftlog.testing.sim.workload import (
     GroupReader,
     MetadataClient,
     Observer,
+    Probe,
     ProducerClient,
     Worker,
     read_back,
@@ -52,7 +53,7 @@ class SimulationConfig:
 
     nodes: int = 3
     """One: as it is alone. More: each is a broker and a voter, and has a replica of everything."""
-    duration_ms: float = 120_000.0
+    duration_ms: float = 200_000.0
     """Virtual time under faults."""
     partitions: int = 3
     producers: int = 2
@@ -140,7 +141,7 @@ class _Retention:
     def draw(cls, randomness: random.Random) -> "_Retention":
         if randomness.random() < 0.5:
             return cls({}, {})
-        interval_ms = randomness.choice((200, 2_000))
+        interval_ms = randomness.choice((1_000, 5_000))
         return cls({"log.retention.check.interval.ms": str(interval_ms)}, {"segment.ms": "1500"})
 
 
@@ -157,7 +158,7 @@ class _Compaction:
         if randomness.random() < 0.6:
             return cls(False, {}, {})
         node_config = {
-            "log.cleaner.backoff.ms": str(randomness.choice((200, 2_000))),
+            "log.cleaner.backoff.ms": str(randomness.choice((1_000, 5_000))),
             "log.cleaner.threads": str(randomness.choice((1, 2))),
             "log.cleaner.min.cleanable.ratio": randomness.choice(("0", "0.3")),
             # So slow that a pass takes seconds: faults come in its midst.
@@ -208,7 +209,13 @@ class _Run:
         self._reader_count = 0
         self._observer = Observer(self.world, "observer", TOPIC, config.partitions)
         self._metadata_client = MetadataClient(self.world, "metadata-client")
-        self.nemesis = Nemesis(self.world, topic=TOPIC, set_storm=self._set_storm, replace_reader=self._replace_reader)
+        self.nemesis = Nemesis(
+            self.world,
+            topic=TOPIC,
+            partitions=config.partitions,
+            set_storm=self._set_storm,
+            replace_reader=self._replace_reader,
+        )
         self._tasks: dict[Worker, SimTask[None]] = {}
 
     def execute(self) -> InvariantViolation | None:
@@ -300,11 +307,19 @@ class _Run:
             machine.fs.stop_after(None)
         world.start()
         deadline = world.loop.time() + PROGRESS_TIMEOUT_S
+        probe = Probe(world, "probe", TOPIC, self.config.partitions)
+        probing = world.spawn_client(probe.process, probe.run(), name=probe.host)
+        await self.nemesis.restore_topic()
         while out_of_sync := world.out_of_sync():
             if world.loop.time() > deadline:
                 world.history.violate("I-11", f"{PROGRESS_TIMEOUT_S:.0f} s after healing: {out_of_sync}")
                 return
             await asyncio.sleep(0.2)
+        await asyncio.wait([probing], timeout=max(0.0, deadline - world.loop.time()))
+        if not probing.done():
+            world.history.violate(
+                "I-11", f"{PROGRESS_TIMEOUT_S:.0f} s after healing {probe.waits_for} acknowledged nothing"
+            )
 
     async def _finish_producers(self) -> None:
         for producer in self._producers:
@@ -344,6 +359,20 @@ class _Run:
         logs = await read_back(world, TOPIC, self.config.partitions)
         for where, records in logs.items():
             world.history.check_log(where, records)
+        if len(world.machines) > 1:
+            await self._compare_replicas()
+
+    async def _compare_replicas(self) -> None:
+        """They have the same end, and the same records."""
+        world = self.world
+        deadline = world.loop.time() + PROGRESS_TIMEOUT_S
+        for where in world.history.partitions:
+            while len(ends := {machine.durable.end_offset(*where) for machine in world.machines}) > 1:
+                if world.loop.time() > deadline:
+                    world.history.violate("I-12", f"{where}: the replicas end at {sorted(ends)}")
+                    return
+                await asyncio.sleep(0.2)
+            world.checks.check_survivors(where, {each.number: each.durable.records(*where) for each in world.machines})
 
     async def _stop_everything(self) -> None:
         for reader in self._readers:

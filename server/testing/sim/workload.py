@@ -18,7 +18,7 @@ from kraftlog.proto.partitioner import partition_for_key
 from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer, ConsumerRebalanceListener
 from kraftlog.sdk.producer import AsyncProducer
-from kraftlog.sdk.producer.batch import SendFuture
+from kraftlog.sdk.producer.batch import AsyncSendFuture, SendFuture
 from kraftlog.sdk.types import ConsumerRecord, NewTopic, TopicPartition
 from kraftlog.testing.clock import SimClock
 from kraftlog.testing.loop import SimProcess
@@ -26,7 +26,7 @@ from kraftlog.testing.sim.world import World
 
 COMPRESSION_TYPES = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "readers"
-POLL_MS = 500
+POLL_MS = 1_000
 STORM_PAUSE_S = 0.12  # virtual, between two bursts of one producer
 CALM_PAUSE_S = 4.0
 TOPICS_MAX = 5  # that the metadata client lets exist
@@ -140,6 +140,39 @@ class ProducerClient(Worker):
             history.on_ack(value, (metadata.topic, metadata.partition), metadata.offset)
 
 
+class Probe(Worker):
+    """Sends one record to each partition, and is done when all are acknowledged."""
+
+    def __init__(self, world: World, host: str, topic: str, partitions: int) -> None:
+        super().__init__(world, host)
+        self._topic = topic
+        self._partitions = partitions
+        self.waits_for = f"{topic}-0"
+
+    async def run(self) -> None:
+        """As its class says."""
+        history = self.world.history
+        async with AsyncProducer(
+            bootstrap_servers=self.world.address,
+            client_id=self.host,
+            acks="all",
+            request_timeout_ms=3_000,
+            metadata_max_age_ms=10_000,
+            connector=self.network,
+            clock=self.clock,
+            random=self.random,
+        ) as producer:
+            sent: list[tuple[bytes, AsyncSendFuture]] = []
+            for partition in range(self._partitions):
+                value = f"{self.host}:{partition}".encode()
+                history.on_send(self.host, (self._topic, partition), value, value)
+                sent.append((value, await producer.send(self._topic, value, key=value, partition=partition)))
+            for value, future in sent:
+                self.waits_for = f"{self._topic}-{future.partition}"
+                metadata = await future
+                history.on_ack(value, (metadata.topic, metadata.partition), metadata.offset)
+
+
 class MetadataClient(Worker):
     """Creates topics, deletes some of them, and looks whether the list is right."""
 
@@ -161,7 +194,7 @@ class MetadataClient(Worker):
             while not self.is_leaving:
                 await self._change(admin)
                 await self._list(admin)
-                await asyncio.sleep(self.random.uniform(0, 8))
+                await asyncio.sleep(self.random.uniform(0, 12))
             await self._list(admin)
 
     async def _change(self, admin: AsyncAdmin) -> None:
@@ -244,7 +277,7 @@ class GroupReader(Worker):
             enable_auto_commit=not self._commits_itself,
             auto_commit_interval_ms=self.random.choice((200, 1_000)),
             session_timeout_ms=6_000,
-            heartbeat_interval_ms=500,
+            heartbeat_interval_ms=1_500,
             request_timeout_ms=3_000,
             max_poll_records=self.random.choice((1, 50, 500)),
             metadata_max_age_ms=10_000,

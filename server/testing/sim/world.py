@@ -54,10 +54,18 @@ class World:
         self.history = History(is_compacted=is_compacted, is_replicated=nodes > 1)
         self.network = SimNetwork(self.loop, seeds.stream("network"), link_config)
         self.counters = Counters()
-        checks = ClusterChecks(self.history, has_replicas=nodes > 1, is_user_topic=is_user_topic)
+        self.checks = ClusterChecks(self.history, has_replicas=nodes > 1, is_user_topic=is_user_topic)
         self._dying: list[Machine] = []
         site = Site(
-            self.loop, seeds, self.network, self.history, self.counters, checks, node_factory, self.note, self._dying
+            self.loop,
+            seeds,
+            self.network,
+            self.history,
+            self.counters,
+            self.checks,
+            node_factory,
+            self.note,
+            self._dying,
         )
         numbers = range(1, nodes + 1)
         self.machines = [Machine(site, number, {**_listeners(number, nodes), **node_config}) for number in numbers]

@@ -97,6 +97,8 @@ SEVERAL = {
     Fault.CUT_OFF_ONE_WAY,
     Fault.CUT_LINK,
     Fault.DISK_LOSS,
+    Fault.REASSIGN,
+    Fault.CONFIG,
     Fault.FLUSH_POLICY,
 }
 """What befalls a cluster of several nodes alone."""

@@ -112,6 +112,42 @@ def test_committed_batches_are_equal_on_all_nodes(is_committed: bool) -> None:
     assert history.violation is None or history.violation.rule == "I-12"
 
 
+def test_a_replica_that_was_taken_away_begins_anew() -> None:
+    """A reassignment takes its log; the next replica of the partition is empty, and the rules of that one's life hold."""
+    history = History(is_replicated=True)
+    checks = NodeChecks(history)
+    checks.check({WHERE: _Partition(_Log(0, 10, 10), 10, is_leader=False)})
+    checks.check({})
+    partition = _Partition(_Log(0, 0, 0), 0, is_leader=False)
+    checks.check({WHERE: partition})
+    assert history.violation is None
+    partition.log.log_end_offset = partition.log.flushed_end_offset = partition.high_watermark = 5
+    checks.check({WHERE: partition})
+    partition.high_watermark = 4
+    checks.check({WHERE: partition})
+    assert history.violation is not None
+    assert history.violation.rule == "W-2"
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ({1: (b"a", b"2"), 2: (b"b", b"3")}, ""),
+        ({0: (b"a", b"1"), 1: (b"a", b"2"), 2: (b"b", b"3")}, ""),
+        ({1: (b"a", b"other"), 2: (b"b", b"3")}, "differ"),
+        ({0: (b"a", b"1"), 2: (b"b", b"3")}, "lacks the last record of b'a'"),
+    ],
+)
+def test_compacted_replicas_may_differ_in_what_is_superseded_only(
+    other: dict[int, tuple[bytes | None, bytes | None]], complaint: str
+) -> None:
+    """I-12 after compaction: each node compacts when it likes."""
+    history = History(is_compacted=True, is_replicated=True)
+    ClusterChecks(history).check_survivors(WHERE, {1: {1: (b"a", b"2"), 2: (b"b", b"3")}, 2: other})
+    assert complaint in str(history.violation or "")
+    assert (history.violation is not None) == bool(complaint)
+
+
 def _commit(base_offset: int, offset: int) -> bytes:
     record = offset_commit_record(OffsetCommitKey("g", "orders", 0), OffsetCommitValue(offset, -1, "", 0))
     builder = BatchBuilder()
