@@ -413,6 +413,29 @@ def test_a_frozen_broker_is_given_up_after_the_request_timeout_and_the_batch_sen
     run_virtual(main())
 
 
+def test_a_frozen_leader_is_left_for_one_that_had_nothing_yet(caplog: pytest.LogCaptureFixture) -> None:
+    """The connection to the new leader is made while all connections are looked at (seed 80 of the simulated cluster)."""
+
+    async def main() -> None:
+        cluster = FakeCluster(brokers=2)
+        cluster.create("orders")
+        servers = "broker1:9092,broker2:9092"
+        options = {"bootstrap_servers": servers, "connector": cluster.connector(), "random": random.Random(7)}
+        async with AsyncProducer(**options, request_timeout_ms=20_000) as p:
+            await p.send_and_wait("orders", b"0")
+            leader = cluster.partition("orders").leader
+            cluster.frozen.add(leader)
+            future = await p.send("orders", b"1")
+            cluster.move("orders", 0, 3 - leader)
+            async with asyncio.timeout(10):
+                assert (await future).offset == 1
+            cluster.frozen.clear()
+        assert cluster.partition("orders").values() == [b"0", b"1"]
+
+    run_virtual(main())
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 def test_a_record_that_is_never_acknowledged_fails_after_the_delivery_timeout() -> None:
     """The error says how long, how often, whether it may have been written, and the last reason."""
 
