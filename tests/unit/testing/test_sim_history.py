@@ -136,3 +136,21 @@ def test_unanswered_sends_are_listed() -> None:
     history = _sound()
     history.on_send("p1", B, b"late")
     assert [record.value for record in history.unanswered()] == [b"late"]
+
+
+@pytest.mark.parametrize(
+    ("is_replicated", "skipped_is_last"), [(False, False), (False, True), (True, False), (True, True)]
+)
+def test_a_reader_may_pass_over_what_another_replica_has_compacted(is_replicated: bool, skipped_is_last: bool) -> None:
+    """I-05: the log that is read back is one replica's, the reader had another's (seed 39)."""
+    history = History(is_compacted=True, is_replicated=is_replicated)
+    keys = (b"a", b"b", b"b" if not skipped_is_last else b"c")
+    values = [b"first", b"second", b"third"]
+    for offset, (key, value) in enumerate(zip(keys, values, strict=True)):
+        history.on_send("p", A, value, key)
+        history.on_ack(value, A, offset)
+    history.on_position("r", A, 0)
+    history.on_read("r", A, 0, b"first")
+    history.on_read("r", A, 2, b"third")
+    history.check_log(A, list(enumerate(values)))
+    assert (history.violation is not None) == (not is_replicated or skipped_is_last)
