@@ -9,6 +9,7 @@ Errors come back as the classes of `kraftlog.proto.errors`. A handler's error tr
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
@@ -51,6 +52,7 @@ CONNECT_TIMEOUT_MS = 5_000  # of one attempt; an address that swallows packets f
 
 
 POLLER_THREAD = "_poll_wrapper"  # in the name of the thread that grpc.aio runs while it has channels or calls
+NATIVE_THREADS = ("event_engine", "grpc_", "lifeguard", "timer_")  # how those of gRPC's core begin
 
 _channels: "weakref.WeakSet[GrpcChannel]" = weakref.WeakSet()
 _streams: "weakref.WeakSet[GrpcStream]" = weakref.WeakSet()
@@ -288,8 +290,8 @@ async def quiet_this_loop(timeout_s: float) -> bool:
     """Close every channel of the running loop, and open none until `resume_this_loop`. For forking.
 
     gRPC can be used in a child only if none of its threads run at the moment of the fork; asyncio's one ends when the
-    last channel and call object are gone, which takes some turns of the loop. Returns whether it has ended within
-    `timeout_s`; it does not if another loop of the process uses gRPC too.
+    last channel and call object are gone, which takes some turns of the loop, and its own ones after that. Returns whether
+    all have ended within `timeout_s`; they do not if another loop of the process uses gRPC too.
     """
     here = _here()
     _quiet.add(here)
@@ -298,12 +300,31 @@ async def quiet_this_loop(timeout_s: float) -> bool:
         stream.cancel()
     for channel in [channel for channel in _channels if channel._owner == here]:
         await channel.close()
-    while any(POLLER_THREAD in thread.name for thread in threading.enumerate()):
+    while any(POLLER_THREAD in thread.name for thread in threading.enumerate()) or native_threads():
         if time.monotonic() > deadline:
             return False
         gc.collect()  # calls and their callbacks refer to each other
         await asyncio.sleep(0.001)
     return True
+
+
+def native_threads() -> list[str]:
+    """The names of gRPC's own threads in this process. Only Linux tells."""
+    names: list[str] = []
+    for task in _tasks():
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/self/task/{task}/comm", encoding="utf-8") as comm,
+        ):  # else it has ended
+            names.append(comm.read().strip())
+    return [name for name in names if name.startswith(NATIVE_THREADS)]
+
+
+def _tasks() -> list[str]:
+    try:
+        return os.listdir("/proc/self/task")
+    except OSError:
+        return []
 
 
 def resume_this_loop() -> None:

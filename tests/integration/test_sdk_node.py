@@ -383,6 +383,41 @@ def test_a_stopped_node_bounds_every_close(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_no_thread_of_grpc_lives_when_the_process_forks(node: Cluster, topic: str) -> None:
+    """Neither asyncio's poller nor one of the core, which end later: a child that is born beside them hangs now and then."""
+    script = """
+import os, sys
+from kraftlog import Producer
+from kraftlog.sdk import transport
+producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=0)
+quiet, found = transport.quiet_this_loop, []
+async def look(timeout_s):
+    is_quiet = await quiet(timeout_s)
+    found.append(transport.native_threads() if is_quiet else ["not quiet"])
+    return is_quiet
+transport.quiet_this_loop = look
+for _ in range(15):
+    producer.send(sys.argv[2], b"x").result(20)
+    assert transport.native_threads(), "else their names are others"
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+producer.close(10)
+print(found)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, node.bootstrap_servers, topic],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stdout == f"{[[]] * 15}\n", done.stderr
+
+
+@pytest.mark.slow
 def test_a_forked_child_works_beside_its_parent(node: Cluster, topic: str) -> None:
     """With real gRPC: the child's clients connect anew, the parent's go on with what was under way."""
     script = """

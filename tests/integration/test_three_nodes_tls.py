@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from kraftlog.kraft.endpoints import Endpoint
 from kraftlog.kraft.raft import ReplicaKey
 from kraftlog.testing.certificates import Authority
 from kraftlog.testing.processes import NodeProcess, free_ports
+
+PATIENCE_S = 30
 
 OURS = Authority.create("ours")
 OTHERS = Authority.create("others")
@@ -45,6 +49,13 @@ def secured(
 CLUSTER_ID = str(uuid.uuid4())
 
 
+def wait_for(condition: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
+
+
 @pytest.mark.slow
 def test_controllers_that_know_each_other_by_certificate(tmp_path: Path) -> None:
     """Two of ours are a cluster, and do each other's work; a third with somebody else's certificate gets no say."""
@@ -66,4 +77,4 @@ def test_controllers_that_know_each_other_by_certificate(tmp_path: Path) -> None
                 assert f"topic-{number}" in admin.list_topics()
                 assert {node.node_id for node in admin.describe_cluster().nodes} == {1, 2}
         assert "ready" not in nodes[2].output
-        assert any("certificate" in node.output.lower() for node in nodes)
+        wait_for(lambda: any("certificate" in node.output.lower() for node in nodes), "nobody says what is wrong")
