@@ -16,7 +16,7 @@ from kraftlog.replication.returning import ReturningBroker
 from kraftlog.testing.sim import SimulationConfig, simulate
 from tests.sim.seeds import RecordProperty, first_violation, run_seeds, trace_hash
 
-SEEDS = 40  # of 200 virtual seconds each under faults
+SEEDS = 120  # of 200 virtual seconds each under faults
 DEEP_SEEDS = int(os.environ.get("KRAFTLOG_SEEDS", "2000"))
 SEEDS_PER_TEST = 10
 CONFIG = SimulationConfig(nodes=3)

@@ -1,6 +1,6 @@
 """Seeds: a node with its clients under crashes, broken connections and partitions keeps every rule, and then progresses.
 
-`make test` runs the first 40 seeds, `make test-deep` those up to KRAFTLOG_SEEDS. A seed that fails prints its last
+`make test` runs the first 100 seeds, `make test-deep` those up to KRAFTLOG_SEEDS. A seed that fails prints its last
 events and how it is replayed.
 """
 
@@ -11,7 +11,7 @@ import pytest
 from kraftlog.testing.sim import SimulationConfig, simulate
 from tests.sim.seeds import RecordProperty, run_seeds, trace_hash
 
-SEEDS = 40  # several nodes, which do the same and more, have most of the time
+SEEDS = 100
 DEEP_SEEDS = int(os.environ.get("KRAFTLOG_SEEDS", "2000"))
 SEEDS_PER_TEST = 10
 COMPACTED_MIN = 500  # in ten seeds, of which some have a compacted topic
@@ -29,7 +29,7 @@ def test_every_rule_holds(first: int, record_property: RecordProperty) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("first", range(SEEDS + 1, DEEP_SEEDS + 1, SEEDS_PER_TEST))
 def test_every_rule_holds_for_many_seeds(first: int, record_property: RecordProperty) -> None:
-    """The same, for the seeds from 41 on."""
+    """The same, for the seeds from 101 on."""
     run_seeds(range(first, min(first + SEEDS_PER_TEST, DEEP_SEEDS + 1)), CONFIG, record_property)
 
 
