@@ -179,6 +179,8 @@ class KafkaSide(Side):
     def kill_all(self) -> None:
         for line in self._peer("pids").splitlines():
             self._peer("kill9", line.split()[0])
+        while self._peer("pids"):  # a JVM gives its memory back before it is gone
+            time.sleep(0.01)
 
     def produce(self, topic: str, count: int, size_bytes: int) -> float:
         return performance(self._peer("bootstrap"), topic, count, size_bytes, "all").records_per_second
