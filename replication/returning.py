@@ -61,8 +61,8 @@ class ReturningBroker:
         self._log_dir = log_dir
         self._is_known: bool | None = None
         self._former_epochs: dict[tuple[bytes, int], int] = {}
-        """(topic id, partition) -> those in which the controller has elected the process before this one: up to the metadata that show this one's
-        registration, because nobody is elected who has not seen its own."""
+        """(topic id, partition) -> those in which the controller has elected the process before this one: up to the metadata
+        that show this one's registration, because nobody is elected who has not seen its own."""
         self._has_met_itself = False
         self._lost: set[TopicPartition] = set()
         self._damaged: set[TopicPartition] = set()
