@@ -123,9 +123,14 @@ class Backoff:
 
     def next_ms(self) -> float:
         """The pause after one more failure."""
-        pause = min(self._last_ms, self._first_ms * 2.0 ** min(self._failures, 30))
+        pause = backoff_ms(self._failures, self._first_ms, self._last_ms, self._random)
         self._failures += 1
-        return pause * (1 - 0.2 * self._random.random())
+        return pause
+
+
+def backoff_ms(failures: int, first_ms: float, last_ms: float, random: Random) -> float:
+    """That of a `Backoff` after so many failures before the last one."""
+    return min(last_ms, first_ms * 2.0 ** min(failures, 30)) * (1 - 0.2 * random.random())
 
 
 async def sleep_ms(pause_ms: float) -> None:

@@ -46,6 +46,7 @@ class PartitionQueue:
         "partition",
         "producer_epoch",
         "producer_id",
+        "refusals",
         "retry_at_ms",
         "seeks_leader",
         "sequenced_count",
@@ -72,6 +73,8 @@ class PartitionQueue:
         self.is_recovering = False
         self.needs_new_epoch = False
         self.retry_at_ms = 0.0
+        self.refusals = 0
+        """How many times in a row its leader has refused what it was sent: the pause before the next time grows with it."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.next_sequence = 0
@@ -317,6 +320,7 @@ class Accumulator:
             batch.base_offset = base_offset
             batch.log_append_time_ms = log_append_time_ms
             batch.durability = durability
+            batch.queue.refusals = 0
             self._finish(batch, None)
 
     def fail(self, batch: ProducerBatch, error: KraftlogError) -> None:
@@ -351,6 +355,7 @@ class Accumulator:
         if queue.seeks_leader and leader_epoch > queue.leader_epoch:
             queue.seeks_leader = False
             queue.retry_at_ms = 0.0
+            queue.refusals = 0
 
     def out_of_order(self, batch: ProducerBatch, error: KraftlogError, retry_at_ms: float) -> bool:
         """The broker refused the sequence: retry, in a raised epoch if the batch is known not to be in the log.

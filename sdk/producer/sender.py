@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import struct
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ from kraftlog.sdk.metadata import Cluster, ClusterMetadata
 from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
 from kraftlog.sdk.producer.batch import ProducerBatch
 from kraftlog.sdk.types import NodeInfo
-from kraftlog.sdk.waiting import Backoff, Tasks, Wakeup, sleep_ms
+from kraftlog.sdk.waiting import Backoff, Tasks, Wakeup, backoff_ms, sleep_ms
 
 log = logging.getLogger("kraftlog.sdk")
 
@@ -434,7 +435,7 @@ class _Connection:
     def _failed(self, batch: ProducerBatch, result: ProduceResult) -> bool:
         """Decide on a refused batch; whether metadata must be fetched. Caller holds the accumulator's lock."""
         error = error_for(result.error_code, self._text(batch, result))
-        retry_at_ms = self._sender.clock.monotonic_ms() + self._config.retry_backoff_ms
+        retry_at_ms = self._retry_at_ms(batch.queue, error)
         if isinstance(error, DuplicateSequenceNumberError):
             self._accumulator.complete(batch, -1, durability=result.durability)
         elif isinstance(error, OutOfOrderSequenceNumberError | UnknownProducerIdError) and batch.producer_id >= 0:
@@ -446,6 +447,18 @@ class _Connection:
         else:
             self._accumulator.fail(batch, error)
         return error.refresh_metadata
+
+    def _retry_at_ms(self, queue: PartitionQueue, error: KraftlogError) -> float:
+        """When the partition's batches are sent again: those that were under way together are refused one after the other,
+        and pause together. A leader that does not know yet that it leads will know soon."""
+        now_ms = self._sender.clock.monotonic_ms()
+        if queue.retry_at_ms > now_ms:
+            return queue.retry_at_ms
+        config = self._config
+        last_ms = min(config.retry_backoff_max_ms, LEADER_SEARCH_MAX_MS if error.refresh_metadata else math.inf)
+        first_ms = min(config.retry_backoff_ms, last_ms)
+        queue.refusals += 1
+        return now_ms + backoff_ms(queue.refusals - 1, first_ms, last_ms, self._sender.random)
 
     def _text(self, batch: ProducerBatch, result: ProduceResult) -> str:
         name = error_class(result.error_code).code.name

@@ -267,7 +267,8 @@ class QuorumNode:
         if leadership is None or not others:
             return
         progress = leadership.progress
-        successor = max(others, key=lambda key: (progress[key].is_active, progress[key].match_offset))
+        # Sorted: which of equals it is must not depend on the order of a set, or a simulated run could not be repeated.
+        successor = max(sorted(others), key=lambda key: (progress[key].is_active, progress[key].match_offset))
         with contextlib.suppress(KraftlogError):  # nobody took it in time, or this node fails just now
             await self.transfer_leadership(successor)
 

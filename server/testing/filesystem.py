@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from kraftlog.logstore.filesystem import File, Lock
 from kraftlog.proto.seams import Buffer, Random
@@ -362,11 +363,11 @@ class SimFileSystem:
         with self._mutex:
             return hash(_frozen(self.root))
 
-    def surely_durable(self, path: str, start: int = 0) -> bytes | None:
-        """What a power loss at this moment surely leaves of a file from `start` on; None if not even its name."""
+    def surely_durable(self, path: str, start: int = 0, end: int | None = None) -> bytes | None:
+        """What a power loss at this moment surely leaves of a file from `start` (to `end`); None if not even its name."""
         with self._mutex:
             node = self._find_durable(path)
-            return bytes(node.durable[start:]) if isinstance(node, Inode) else None
+            return bytes(node.durable[start:end]) if isinstance(node, Inode) else None
 
     def surely_durable_names(self, path: str) -> list[str]:
         """The names that a power loss at this moment surely leaves in a directory; empty if not even the directory."""
@@ -374,11 +375,23 @@ class SimFileSystem:
             node = self._find_durable(path)
             return sorted(node.durable.keys() & node.names.keys()) if isinstance(node, Directory) else []
 
-    def cached(self, path: str, start: int = 0) -> bytes | None:
-        """What processes see of a file from `start` on; None if there is none. No operation of the disk."""
+    def has_surely_durable(self, directory: str, name: str) -> bool:
+        """Whether a power loss at this moment surely leaves that name in the directory."""
+        with self._mutex:
+            node = self._find_durable(directory)
+            return isinstance(node, Directory) and name in node.durable and name in node.names
+
+    def has_cached(self, directory: str, name: str) -> bool:
+        """Whether processes see that name in the directory. No operation of the disk."""
+        with self._mutex:
+            node = self._find(directory)
+            return isinstance(node, Directory) and name in node.names
+
+    def cached(self, path: str, start: int = 0, end: int | None = None) -> bytes | None:
+        """What processes see of a file from `start` (to `end`); None if there is none. No operation of the disk."""
         with self._mutex:
             node = self._find(path)
-            return bytes(node.volatile[start:]) if isinstance(node, Inode) else None
+            return bytes(node.volatile[start:end]) if isinstance(node, Inode) else None
 
     def cached_names(self, path: str) -> list[str]:
         """The names that processes see in a directory; empty if there is none. No operation of the disk."""
@@ -549,8 +562,9 @@ class _SimLock:
             self._fs._locks.discard(self._path)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _frozen(node: Inode | Directory) -> Hashable:

@@ -254,12 +254,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._queue: deque[_Handle | _Timer] = deque()
         self._timers: list[tuple[int, int, _Timer]] = []
         self._cancelled_timers = 0
-        self._serials = itertools.count(1)
+        self.next_serial = itertools.count(1).__next__
+        """A number that no other task or future of this loop has."""
         self._events_per_instant_max = events_per_instant_max
-        self._events_this_instant = 0
+        self._events_before = 0
+        """Those that ran before the present instant."""
         self._spinning: Counter[str] = Counter()
         self._owner = threading.get_ident()
         self._must_stop = False
+        self._is_over = False
+        """As `is_closed()`, without a call: it is looked at for each callback."""
         self.after_event = after_event
         """Called after every callback, in no process; what it raises ends the run. Invariants live here."""
         self.events = 0
@@ -277,17 +281,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Virtual seconds since the loop was made, plus `START_SECONDS`."""
         return self._now
 
-    def next_serial(self) -> int:
-        """A number that no other task or future of this loop has."""
-        return next(self._serials)
-
     def call_soon(
         self,
         callback: Callable[[*Ts], object],
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        self._check_open()
+        if self._is_over:
+            self._check_open()
         handle = _Handle(callback, args, context)
         self._queue.append(handle)
         return handle
@@ -299,11 +300,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        when = self._now + max(delay, 0.0)
-        ticks = _ticks(when) if delay > 0 else self._now_ticks
-        if delay > 0 and ticks == self._now_ticks:
-            ticks += 1  # a delay below the clock's resolution is a delay all the same
-        return self._set_timer(ticks, when, callback, *args, context=context)
+        if delay > 0:
+            when = self._now + delay
+            ticks = _ticks(when)
+            if ticks == self._now_ticks:
+                ticks += 1  # a delay below the clock's resolution is a delay all the same
+        else:
+            when, ticks = self._now, self._now_ticks
+        return self._set_timer(ticks, when, callback, args, context)
 
     def call_at(
         self,
@@ -312,18 +316,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._set_timer(_ticks(when), when, callback, *args, context=context)
+        return self._set_timer(_ticks(when), when, callback, args, context)
 
     def _set_timer(
         self,
         ticks: int,
         when: float,
-        callback: Callable[[*Ts], object],
-        *args: *Ts,
+        callback: Callable[..., object],
+        arguments: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> asyncio.TimerHandle:
-        self._check_open()
-        timer = _Timer(when, callback, args, self, context)
+        if self._is_over:
+            self._check_open()
+        timer = _Timer(when, callback, arguments, self, context)
         heapq.heappush(self._timers, (ticks, timer.serial, timer))
         return timer
 
@@ -384,8 +389,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while True:
             if not queue:
                 self._advance()
-            self._take_due_timers()
-            if self._events_this_instant > self._events_per_instant_max - SPIN_SAMPLE:
+            if self._timers and self._timers[0][0] <= self._now_ticks:
+                self._take_due_timers()
+            if self.events - self._events_before > self._events_per_instant_max - SPIN_SAMPLE:
                 self._spinning.update(_callback_name(handle) for handle in queue)
             for _ in range(len(queue)):
                 handle = queue.popleft()
@@ -403,10 +409,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 except BaseException as error:
                     self.call_exception_handler({"message": f"Exception in {callback!r}", "exception": error})
                 self.events += 1
-                self._events_this_instant += 1
                 if self.after_event is not None:
                     self.after_event()
-            if self._events_this_instant > self._events_per_instant_max:
+            if self.events - self._events_before > self._events_per_instant_max:
                 self._give_up_spinning()
             if self._must_stop:
                 return
@@ -414,7 +419,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _give_up_spinning(self) -> NoReturn:
         spinning = "\n".join(f"  {count} times {name}" for name, count in self._spinning.most_common(10))
         raise RunawayError(
-            f"{self._events_this_instant} callbacks at virtual time {self._now:.6f} without progress, the last of them:\n"
+            f"{self.events - self._events_before} callbacks at virtual time {self._now:.6f} without progress, the last of them:\n"
             f"{spinning}\nwaiting tasks:\n{self.describe_tasks()}"
         )
 
@@ -432,7 +437,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if ticks > self._now_ticks:
             self._now_ticks = ticks
             self._now = ticks / TICKS_PER_SECOND
-            self._events_this_instant = 0
+            self._events_before = self.events
 
     def _take_due_timers(self) -> None:
         timers, now_ticks = self._timers, self._now_ticks
@@ -445,6 +450,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._queue.append(timer)
 
     def _drop_cancelled_timers(self) -> None:
+        """Those that would be next; all of them, when they are many."""
         if self._cancelled_timers >= COMPACT_TIMERS_MIN and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if _can_run(entry[2])]
             heapq.heapify(self._timers)
@@ -482,6 +488,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not self.is_closed():
             self._queue.clear()
             self._timers.clear()
+            self._is_over = True
         super().close()
 
     def _check_open(self) -> None:
@@ -524,13 +531,18 @@ for _name in _REFUSED:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect no cycles within: a finalizer must not run at a moment that no seed controls."""
-    was_enabled = gc.isenabled()
+    """Collect no cycles within: a finalizer must not run at a moment that no seed controls. At the end only what has been
+    made within is looked at."""
+    was_enabled, is_ours = gc.isenabled(), gc.get_freeze_count() == 0
     gc.disable()
+    if is_ours:
+        gc.freeze()
     try:
         yield
     finally:
         gc.collect()
+        if is_ours:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 

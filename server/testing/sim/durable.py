@@ -71,10 +71,12 @@ class DurableLogs:
         directory = f"{self._log_dir}/{topic}-{partition}"
         batches: list[bytes] = []
         while True:
-            if cursor.segment and self._content(f"{directory}/{cursor.segment}", cursor.position) is None:
-                cursor.segment, cursor.position, cursor.end_offset = "", 0, 0
             if cursor.segment:
-                batches += self._read_on(cursor, f"{directory}/{cursor.segment}")
+                data = self._content(f"{directory}/{cursor.segment}", cursor.position)
+                if data is None:
+                    cursor.segment, cursor.position, cursor.end_offset = "", 0, 0
+                elif data:
+                    batches += self._read_on(cursor, data)
             following = self._segment_at(directory, cursor.end_offset)
             if following in ("", cursor.segment):
                 return cursor, batches
@@ -83,12 +85,11 @@ class DurableLogs:
     def _segment_at(self, directory: str, base_offset: int) -> str:
         """Its name; empty if it is not surely there."""
         swapped, name = (f"{base_offset:020d}{suffix}" for suffix in (SWAP_SUFFIX, LOG_SUFFIX))
-        if self._content(f"{directory}/{swapped}", 0) is not None:
+        if self._content(f"{directory}/{swapped}", 0, 0) is not None:
             return swapped
-        return name if name in self._names(directory) else ""
+        return name if self._has(directory, name) else ""
 
-    def _read_on(self, cursor: _Cursor, path: str) -> list[bytes]:
-        data = self._content(path, cursor.position) or b""
+    def _read_on(self, cursor: _Cursor, data: bytes) -> list[bytes]:
         batches: list[bytes] = []
         position = 0
         while len(data) - position >= HEADER_BYTES:
@@ -105,21 +106,27 @@ class DurableLogs:
         cursor.position += position
         return batches
 
-    def _content(self, path: str, start: int) -> bytes | None:
-        return self._fs.surely_durable(path, start)
+    def _content(self, path: str, start: int, end: int | None = None) -> bytes | None:
+        return self._fs.surely_durable(path, start, end)
 
     def _names(self, path: str) -> Collection[str]:
         return self._fs.surely_durable_names(path)
+
+    def _has(self, directory: str, name: str) -> bool:
+        return self._fs.has_surely_durable(directory, name)
 
 
 class CachedLogs(DurableLogs):
     """The same of what processes see, whether it is durable or not."""
 
-    def _content(self, path: str, start: int) -> bytes | None:
-        return self._fs.cached(path, start)
+    def _content(self, path: str, start: int, end: int | None = None) -> bytes | None:
+        return self._fs.cached(path, start, end)
 
     def _names(self, path: str) -> Collection[str]:
         return self._fs.cached_names(path)
+
+    def _has(self, directory: str, name: str) -> bool:
+        return self._fs.has_cached(directory, name)
 
 
 class DurableOffsets:

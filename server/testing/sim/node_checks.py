@@ -13,7 +13,7 @@ I-12 what lies below a high watermark is the same on all nodes, byte for byte; o
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 from kraftlog.proto.records import read_header
@@ -103,15 +103,9 @@ class ClusterChecks:
             self._history.violate("I-12", f"{where}@{base_offset}: node {node_id} has another committed batch")
 
 
-@dataclass(slots=True)
-class _Look:
-    """What was found when a partition was looked at last."""
-
-    partition: _Partition
-    log_start: int
-    log_end: int
-    flushed_end: int
-    high_watermark: int
+_log_of = attrgetter("log")
+_ends_of_log = attrgetter("log_start_offset", "log_end_offset", "flushed_end_offset")
+_high_watermark_of = attrgetter("high_watermark")
 
 
 class NodeChecks:
@@ -132,26 +126,23 @@ class NodeChecks:
         self._logs = logs
         self._seen: dict[TopicPartition, Ends] = {}
         """As of the last event."""
-        self._looked_at: list[_Look] = []
-        """The same, in the order of the node's partitions."""
+        self._partitions: list[_Partition] = []
+        """Of the node, as of the last event; the following lists are of the same order."""
+        self._logs_looked_at: list[_Log] = []
+        self._ends_of_logs: list[tuple[int, int, int]] = []
+        self._high_watermarks: list[int] = []
         self._uncommitted: dict[TopicPartition, deque[tuple[int, int, bytes]]] = {}
         """(base offset, next offset, batch) of what was not below the high watermark when it was read."""
 
     def check(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
         """Look at all partitions; cheap where nothing has changed."""
-        if len(partitions) != len(self._looked_at):
-            return self._look(partitions)
-        for look, partition in zip(self._looked_at, partitions.values(), strict=True):
-            log = partition.log
-            if (
-                log.log_end_offset != look.log_end
-                or log.flushed_end_offset != look.flushed_end
-                or partition.high_watermark != look.high_watermark
-                or log.log_start_offset != look.log_start
-                or partition is not look.partition
-            ):
-                self._look(partitions)
-                return
+        if (
+            list(partitions.values()) != self._partitions
+            or list(map(_log_of, self._partitions)) != self._logs_looked_at
+            or list(map(_ends_of_log, self._logs_looked_at)) != self._ends_of_logs
+            or list(map(_high_watermark_of, self._partitions)) != self._high_watermarks
+        ):
+            self._look(partitions)
 
     def _look(self, partitions: Mapping[TopicPartition, _Partition]) -> None:
         seen = self._seen
@@ -160,14 +151,16 @@ class NodeChecks:
             self._uncommitted.pop(where, None)
             if self._logs is not None:
                 self._logs.forget_partition(*where)
-        self._looked_at = []
+        self._partitions = list(partitions.values())
+        self._logs_looked_at = list(map(_log_of, self._partitions))
+        self._ends_of_logs = list(map(_ends_of_log, self._logs_looked_at))
+        self._high_watermarks = list(map(_high_watermark_of, self._partitions))
         for where, partition in partitions.items():
             log = partition.log
             ends = (log.log_start_offset, log.log_end_offset, log.flushed_end_offset, partition.high_watermark)
             if seen.get(where) != ends:
                 self._check_change(where, partition, ends)
                 seen[where] = ends
-            self._looked_at.append(_Look(partition, *ends))
 
     def _check_change(self, where: TopicPartition, partition: _Partition, ends: Ends) -> None:
         log_start, log_end, flushed_end, high_watermark = ends

@@ -167,7 +167,7 @@ class World:
         self, source: str, target: str, method: str, *, is_request: bool, message: bytes, call_id: int
     ) -> None:
         arrow = "->" if is_request else "<-"
-        name = method.rpartition("/")[2]
+        name = method[method.rfind("/") + 1 :]
         self.note(f"{source} {arrow} {target} {name} #{call_id} {len(message)} {zlib.crc32(message):08x}")
 
     def _has_lost_power(self, process: SimProcess) -> bool:

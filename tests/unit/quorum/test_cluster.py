@@ -687,6 +687,21 @@ def test_leader_that_stops_in_order_hands_over(seed: int) -> None:
     with_cluster(work, seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_leader_that_stops_hands_over_to_the_first_of_equals(seed: int) -> None:
+    """Not to whom the order of a set says, which is another one in each process (seed 3 of the simulated clusters)."""
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.start(1, 2, 3, 4, 5)
+        old = await cluster.leader()
+        await cluster.converge()
+        await cluster.stop(number_of(old))
+        new = await cluster.leader()
+        assert number_of(new) == min({1, 2, 3, 4, 5} - {number_of(old)})
+
+    with_cluster(work, voters=(1, 2, 3, 4, 5), seed=seed)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_leadership_goes_to_the_voter_that_is_asked_for(seed: int) -> None:
     """At once; to whom it cannot go, it does not."""

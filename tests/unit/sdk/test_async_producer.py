@@ -6,6 +6,7 @@ import logging
 import random
 import tracemalloc
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -452,6 +453,41 @@ def test_a_record_that_is_never_acknowledged_fails_after_the_delivery_timeout() 
             assert loop.time() - started == pytest.approx(5, abs=0.2)
             cluster.on_produce = None
             assert (await p.send_and_wait("orders", b"2")).offset == 1
+
+    run_virtual(main())
+
+
+def test_a_partition_that_is_refused_again_and_again_is_tried_less_and_less_often() -> None:
+    """Pauses double from retry_backoff_ms to retry_backoff_max_ms, for all batches under way at once, and begin anew after a
+    success. A broker that has too few replicas in sync is not asked hundreds of times a second."""
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        cluster.create("orders")
+        loop = asyncio.get_running_loop()
+        times: list[float] = []
+
+        def refuse(when: str, *_: object) -> int | None:
+            if when == "after":
+                return None
+            if not times or loop.time() - times[-1] > 0.01:
+                times.append(loop.time())
+            return int(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+        async with producer(cluster, linger_ms=0, batch_size=100) as p:
+            await p.send_and_wait("orders", b"0")
+            for _ in range(2):
+                times.clear()
+                cluster.on_produce = refuse
+                futures = [await p.send("orders", b"x" * 60) for _ in range(10)]
+                await asyncio.sleep(10)
+                pauses = [after - before for before, after in pairwise(times)]
+                doubled = [0.1, 0.2, 0.4, 0.8, *[1.0] * (len(pauses) - 4)]
+                assert all(0.8 * most <= pause <= most + 0.02 for pause, most in zip(pauses, doubled, strict=True))
+                assert len(pauses) > 8
+                cluster.on_produce = None
+                for future in futures:
+                    await future
 
     run_virtual(main())
 
