@@ -9,7 +9,13 @@ or the network.
 if __name__ != "kraftlog.logstore":
     raise ImportError("import kraftlog.logstore: logstore/ is a folder of the checkout, not a module")
 
-from kraftlog.logstore.config import TOPIC_CONFIGS, FlushPolicy, LogConfig, validate_topic_configs
+from kraftlog.logstore.config import (
+    TOPIC_CONFIGS,
+    FlushPolicy,
+    LogConfig,
+    ThrottledReplicas,
+    validate_topic_configs,
+)
 from kraftlog.logstore.errors import DiskFullError, LogDirLockedError
 from kraftlog.logstore.filesystem import FileSystem, RealFileSystem
 from kraftlog.logstore.log import AppendInfo, Log
@@ -29,6 +35,7 @@ __all__ = [
     "LogDirLockedError",
     "ReadResult",
     "RealFileSystem",
+    "ThrottledReplicas",
     "format_log_dir",
     "validate_topic_configs",
 ]

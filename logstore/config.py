@@ -12,7 +12,7 @@ from kraftlog.proto.config import parse_bool, parse_int, reject_unknown
 from kraftlog.proto.errors import InvalidConfigError
 from kraftlog.proto.records import CompressionType, TimestampType
 
-ConfigType = Literal["int", "long", "boolean", "double", "choice", "list"]
+ConfigType = Literal["int", "long", "boolean", "double", "choice", "list", "replicas"]
 
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
@@ -26,6 +26,26 @@ class FlushPolicy(Enum):
     """Once it is synced to disk; `flush.messages` and `flush.ms` play no part."""
     INTERVAL = "interval"
     """Once it is in the page cache, as Kafka does; synced every `flush.ms` or `flush.messages`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """Replicas whose copying is throttled (KIP-73)."""
+
+    pairs: frozenset[tuple[int, int]] = frozenset()
+    """(partition, broker)"""
+    is_all: bool = False
+
+    def has(self, partition: int, broker: int) -> bool:
+        return self.is_all or (partition, broker) in self.pairs
+
+    @classmethod
+    def parse(cls, key: str, value: str) -> "ThrottledReplicas":
+        """`*`, or a list such as `0:1,0:2`. Raises `InvalidConfigError`."""
+        items = _items(value)
+        if items == ["*"]:
+            return cls(is_all=True)
+        return cls(frozenset(_replica(key, item) for item in items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +79,13 @@ class TopicConfig:
             case "list":
                 for item in _items(value) or [""]:
                     self._check_choice(key, item)
+            case "replicas":
+                ThrottledReplicas.parse(key, value)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether single items can be appended and subtracted."""
+        return self.type in ("list", "replicas")
 
     def _check_choice(self, key: str, value: str) -> None:
         if value not in self.choices:
@@ -90,7 +117,19 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         "ack: acknowledge what is synced to disk; interval: what is in the page cache, as Kafka does",
         choices=("ack", "interval"),
     ),
+    "follower.replication.throttled.replicas": TopicConfig(
+        "",
+        "replicas",
+        "replicas that are filled no faster than their brokers' follower.replication.throttled.rate while they are not in"
+        " sync: partition:broker, comma-separated, or * for all",
+    ),
     "index.interval.bytes": TopicConfig("4096", "int", "bytes of batches per offset index entry", minimum=0),
+    "leader.replication.throttled.replicas": TopicConfig(
+        "",
+        "replicas",
+        "replicas that, while they lead, fill others that are not in sync no faster than their brokers'"
+        " leader.replication.throttled.rate: partition:broker, comma-separated, or * for all",
+    ),
     "max.compaction.lag.ms": TopicConfig(
         str(_LONG_MAX), "long", "after so long a record is compacted whatever the dirty ratio", minimum=1
     ),
@@ -145,7 +184,9 @@ class LogConfig:
     flush_messages: int = _LONG_MAX
     flush_ms: int = _LONG_MAX
     flush_policy: FlushPolicy = FlushPolicy.ACK
+    follower_replication_throttled_replicas: ThrottledReplicas = ThrottledReplicas()
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: ThrottledReplicas = ThrottledReplicas()
     max_compaction_lag_ms: int = _LONG_MAX
     max_message_bytes: int = 1048588
     message_timestamp_after_max_ms: int = 3600000
@@ -193,7 +234,13 @@ class LogConfig:
             flush_messages=int(text["flush.messages"]),
             flush_ms=int(text["flush.ms"]),
             flush_policy=FlushPolicy(text["flush.policy"]),
+            follower_replication_throttled_replicas=ThrottledReplicas.parse(
+                "", text["follower.replication.throttled.replicas"]
+            ),
             index_interval_bytes=int(text["index.interval.bytes"]),
+            leader_replication_throttled_replicas=ThrottledReplicas.parse(
+                "", text["leader.replication.throttled.replicas"]
+            ),
             max_compaction_lag_ms=int(text["max.compaction.lag.ms"]),
             max_message_bytes=int(text["max.message.bytes"]),
             message_timestamp_after_max_ms=int(text["message.timestamp.after.max.ms"]),
@@ -214,6 +261,13 @@ class LogConfig:
 
 def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _replica(key: str, item: str) -> tuple[int, int]:
+    partition, separator, broker = item.partition(":")
+    if not separator or not (partition + broker).isascii() or not partition.isdigit() or not broker.isdigit():
+        raise InvalidConfigError(f"config {key}: {item!r} is no replica: use partition:broker, such as 0:1, or * alone")
+    return int(partition), int(broker)
 
 
 def _compression(text: str) -> CompressionType | None:

@@ -262,7 +262,14 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self, allow_stale: bool = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "controller_id", "nodes", "metadata_log_end_offset", "metadata_high_watermark", "metadata_leader_epoch", "version", "stale")
+    __slots__ = ("cluster_id", "controller_id", "nodes", "metadata_log_end_offset", "metadata_high_watermark", "metadata_leader_epoch", "version", "stale", "broker_configs")
+    class BrokerConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +278,7 @@ class DescribeClusterResponse(_message.Message):
     METADATA_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    BROKER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_id: int
     nodes: _containers.RepeatedCompositeFieldContainer[ClusterNode]
@@ -279,10 +287,18 @@ class DescribeClusterResponse(_message.Message):
     metadata_leader_epoch: int
     version: str
     stale: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[ClusterNode, _Mapping]]] = ..., metadata_log_end_offset: _Optional[int] = ..., metadata_high_watermark: _Optional[int] = ..., metadata_leader_epoch: _Optional[int] = ..., version: _Optional[str] = ..., stale: bool = ...) -> None: ...
+    broker_configs: _containers.ScalarMap[str, str]
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[ClusterNode, _Mapping]]] = ..., metadata_log_end_offset: _Optional[int] = ..., metadata_high_watermark: _Optional[int] = ..., metadata_leader_epoch: _Optional[int] = ..., version: _Optional[str] = ..., stale: bool = ..., broker_configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ClusterNode(_message.Message):
-    __slots__ = ("node_id", "host", "port", "rack", "fenced", "broker_epoch", "roles")
+    __slots__ = ("node_id", "host", "port", "rack", "fenced", "broker_epoch", "roles", "configs")
+    class ConfigsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -290,6 +306,7 @@ class ClusterNode(_message.Message):
     FENCED_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     host: str
     port: int
@@ -297,7 +314,8 @@ class ClusterNode(_message.Message):
     fenced: bool
     broker_epoch: int
     roles: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., fenced: bool = ..., broker_epoch: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
+    configs: _containers.ScalarMap[str, str]
+    def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., fenced: bool = ..., broker_epoch: _Optional[int] = ..., roles: _Optional[_Iterable[str]] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DescribeLogDirsRequest(_message.Message):
     __slots__ = ("topics",)

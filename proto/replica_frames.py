@@ -59,6 +59,13 @@ class ReplicaReport:
 @dataclass(slots=True)
 class ReplicaCredit:
     bytes: int = 0
+    throttled_bytes: int = 0
+
+
+@dataclass(slots=True)
+class ReplicaThrottle:
+    follow_id: int = 0
+    throttled: bool = False
 
 
 @dataclass(slots=True)
@@ -67,6 +74,7 @@ class ReplicaRecords:
     records: Records = b""
     high_watermark: int = 0
     log_start_offset: int = 0
+    throttled: bool = False
 
 
 @dataclass(slots=True)
@@ -103,6 +111,7 @@ ReplicaBody = (
     | ReplicaProgress
     | ReplicaDivergence
     | ReplicaRefusal
+    | ReplicaThrottle
 )
 """What a frame holds."""
 
@@ -120,6 +129,7 @@ class ReplicaFrame:
     progress: ReplicaProgress | None = None
     divergence: ReplicaDivergence | None = None
     refusal: ReplicaRefusal | None = None
+    throttle: ReplicaThrottle | None = None
 
 
 _FOLLOW_ID = (1, "follow_id", Kind.UINT64)
@@ -147,13 +157,14 @@ _SCHEMAS = (
     ),
     Schema(ReplicaUnfollow, _FOLLOW_ID),
     Schema(ReplicaReport, _FOLLOW_ID, (2, "log_end_offset", _INT64), (3, "flushed_end_offset", _INT64)),
-    Schema(ReplicaCredit, (1, "bytes", Kind.UINT64)),
+    Schema(ReplicaCredit, (1, "bytes", Kind.UINT64), (2, "throttled_bytes", Kind.UINT64)),
     Schema(
         ReplicaRecords,
         _FOLLOW_ID,
         (2, "records", Kind.RECORDS),
         (3, "high_watermark", _INT64),
         (4, "log_start_offset", _INT64),
+        (5, "throttled", Kind.BOOL),
     ),
     Schema(ReplicaProgress, _FOLLOW_ID, (2, "high_watermark", _INT64), (3, "log_start_offset", _INT64)),
     Schema(ReplicaDivergence, _FOLLOW_ID, (2, "epoch", Kind.INT32), (3, "end_offset", _INT64)),
@@ -164,6 +175,7 @@ _SCHEMAS = (
         (3, "error_message", Kind.STRING),
         (4, "log_start_offset", _INT64),
     ),
+    Schema(ReplicaThrottle, _FOLLOW_ID, (2, "throttled", Kind.BOOL)),
 )
 REPLICA_FRAMES: FrameCodec[ReplicaBody] = FrameCodec(
     ReplicaFrame, _SCHEMAS, max_message_bytes=MAX_MESSAGE_BYTES, max_frames=MAX_FRAMES

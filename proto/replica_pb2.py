@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckraftlog/proto/replica.proto\x12\x0bkraftlog.v1\":\n\rReplicaFrames\x12)\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x19.kraftlog.v1.ReplicaFrame\"\xac\x04\n\x0cReplicaFrame\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaHelloH\x00\x12\x37\n\x0chello_answer\x18\x02 \x01(\x0b\x32\x1f.kraftlog.v1.ReplicaHelloAnswerH\x00\x12*\n\x05\x61live\x18\x03 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaAliveH\x00\x12,\n\x06\x66ollow\x18\x04 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaFollowH\x00\x12\x30\n\x08unfollow\x18\x05 \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaUnfollowH\x00\x12,\n\x06report\x18\x06 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaReportH\x00\x12,\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaCreditH\x00\x12.\n\x07records\x18\x08 \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRecordsH\x00\x12\x30\n\x08progress\x18\t \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaProgressH\x00\x12\x34\n\ndivergence\x18\n \x01(\x0b\x32\x1e.kraftlog.v1.ReplicaDivergenceH\x00\x12.\n\x07refusal\x18\x0b \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRefusalH\x00\x42\x07\n\x05\x66rame\"]\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x12\n\nto_node_id\x18\x04 \x01(\x05\";\n\x12ReplicaHelloAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x0e\n\x0cReplicaAlive\"\xbf\x01\n\rReplicaFollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x12\n\nlast_epoch\x18\x06 \x01(\x11\x12\x1a\n\x12\x66lushed_end_offset\x18\x07 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\"$\n\x0fReplicaUnfollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\"V\n\rReplicaReport\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x1a\n\x12\x66lushed_end_offset\x18\x03 \x01(\x03\"\x1e\n\rReplicaCredit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\"f\n\x0eReplicaRecords\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\"V\n\x0fReplicaProgress\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"I\n\x11ReplicaDivergence\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"h\n\x0eReplicaRefusal\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x32R\n\x07Replica\x12G\n\tReplicate\x12\x1a.kraftlog.v1.ReplicaFrames\x1a\x1a.kraftlog.v1.ReplicaFrames(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckraftlog/proto/replica.proto\x12\x0bkraftlog.v1\":\n\rReplicaFrames\x12)\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x19.kraftlog.v1.ReplicaFrame\"\xde\x04\n\x0cReplicaFrame\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaHelloH\x00\x12\x37\n\x0chello_answer\x18\x02 \x01(\x0b\x32\x1f.kraftlog.v1.ReplicaHelloAnswerH\x00\x12*\n\x05\x61live\x18\x03 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaAliveH\x00\x12,\n\x06\x66ollow\x18\x04 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaFollowH\x00\x12\x30\n\x08unfollow\x18\x05 \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaUnfollowH\x00\x12,\n\x06report\x18\x06 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaReportH\x00\x12,\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaCreditH\x00\x12.\n\x07records\x18\x08 \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRecordsH\x00\x12\x30\n\x08progress\x18\t \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaProgressH\x00\x12\x34\n\ndivergence\x18\n \x01(\x0b\x32\x1e.kraftlog.v1.ReplicaDivergenceH\x00\x12.\n\x07refusal\x18\x0b \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRefusalH\x00\x12\x30\n\x08throttle\x18\x0c \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaThrottleH\x00\x42\x07\n\x05\x66rame\"]\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x12\n\nto_node_id\x18\x04 \x01(\x05\";\n\x12ReplicaHelloAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x0e\n\x0cReplicaAlive\"\xbf\x01\n\rReplicaFollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x12\n\nlast_epoch\x18\x06 \x01(\x11\x12\x1a\n\x12\x66lushed_end_offset\x18\x07 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\"$\n\x0fReplicaUnfollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\"V\n\rReplicaReport\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x1a\n\x12\x66lushed_end_offset\x18\x03 \x01(\x03\"7\n\rReplicaCredit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x17\n\x0fthrottled_bytes\x18\x02 \x01(\x04\"7\n\x0fReplicaThrottle\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x11\n\tthrottled\x18\x02 \x01(\x08\"y\n\x0eReplicaRecords\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x11\n\tthrottled\x18\x05 \x01(\x08\"V\n\x0fReplicaProgress\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"I\n\x11ReplicaDivergence\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"h\n\x0eReplicaRefusal\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x32R\n\x07Replica\x12G\n\tReplicate\x12\x1a.kraftlog.v1.ReplicaFrames\x1a\x1a.kraftlog.v1.ReplicaFrames(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLICAFRAMES']._serialized_start=45
   _globals['_REPLICAFRAMES']._serialized_end=103
   _globals['_REPLICAFRAME']._serialized_start=106
-  _globals['_REPLICAFRAME']._serialized_end=662
-  _globals['_REPLICAHELLO']._serialized_start=664
-  _globals['_REPLICAHELLO']._serialized_end=757
-  _globals['_REPLICAHELLOANSWER']._serialized_start=759
-  _globals['_REPLICAHELLOANSWER']._serialized_end=818
-  _globals['_REPLICAALIVE']._serialized_start=820
-  _globals['_REPLICAALIVE']._serialized_end=834
-  _globals['_REPLICAFOLLOW']._serialized_start=837
-  _globals['_REPLICAFOLLOW']._serialized_end=1028
-  _globals['_REPLICAUNFOLLOW']._serialized_start=1030
-  _globals['_REPLICAUNFOLLOW']._serialized_end=1066
-  _globals['_REPLICAREPORT']._serialized_start=1068
-  _globals['_REPLICAREPORT']._serialized_end=1154
-  _globals['_REPLICACREDIT']._serialized_start=1156
-  _globals['_REPLICACREDIT']._serialized_end=1186
-  _globals['_REPLICARECORDS']._serialized_start=1188
-  _globals['_REPLICARECORDS']._serialized_end=1290
-  _globals['_REPLICAPROGRESS']._serialized_start=1292
-  _globals['_REPLICAPROGRESS']._serialized_end=1378
-  _globals['_REPLICADIVERGENCE']._serialized_start=1380
-  _globals['_REPLICADIVERGENCE']._serialized_end=1453
-  _globals['_REPLICAREFUSAL']._serialized_start=1455
-  _globals['_REPLICAREFUSAL']._serialized_end=1559
-  _globals['_REPLICA']._serialized_start=1561
-  _globals['_REPLICA']._serialized_end=1643
+  _globals['_REPLICAFRAME']._serialized_end=712
+  _globals['_REPLICAHELLO']._serialized_start=714
+  _globals['_REPLICAHELLO']._serialized_end=807
+  _globals['_REPLICAHELLOANSWER']._serialized_start=809
+  _globals['_REPLICAHELLOANSWER']._serialized_end=868
+  _globals['_REPLICAALIVE']._serialized_start=870
+  _globals['_REPLICAALIVE']._serialized_end=884
+  _globals['_REPLICAFOLLOW']._serialized_start=887
+  _globals['_REPLICAFOLLOW']._serialized_end=1078
+  _globals['_REPLICAUNFOLLOW']._serialized_start=1080
+  _globals['_REPLICAUNFOLLOW']._serialized_end=1116
+  _globals['_REPLICAREPORT']._serialized_start=1118
+  _globals['_REPLICAREPORT']._serialized_end=1204
+  _globals['_REPLICACREDIT']._serialized_start=1206
+  _globals['_REPLICACREDIT']._serialized_end=1261
+  _globals['_REPLICATHROTTLE']._serialized_start=1263
+  _globals['_REPLICATHROTTLE']._serialized_end=1318
+  _globals['_REPLICARECORDS']._serialized_start=1320
+  _globals['_REPLICARECORDS']._serialized_end=1441
+  _globals['_REPLICAPROGRESS']._serialized_start=1443
+  _globals['_REPLICAPROGRESS']._serialized_end=1529
+  _globals['_REPLICADIVERGENCE']._serialized_start=1531
+  _globals['_REPLICADIVERGENCE']._serialized_end=1604
+  _globals['_REPLICAREFUSAL']._serialized_start=1606
+  _globals['_REPLICAREFUSAL']._serialized_end=1710
+  _globals['_REPLICA']._serialized_start=1712
+  _globals['_REPLICA']._serialized_end=1794
 # @@protoc_insertion_point(module_scope)

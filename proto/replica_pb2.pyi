@@ -13,7 +13,7 @@ class ReplicaFrames(_message.Message):
     def __init__(self, frames: _Optional[_Iterable[_Union[ReplicaFrame, _Mapping]]] = ...) -> None: ...
 
 class ReplicaFrame(_message.Message):
-    __slots__ = ("hello", "hello_answer", "alive", "follow", "unfollow", "report", "credit", "records", "progress", "divergence", "refusal")
+    __slots__ = ("hello", "hello_answer", "alive", "follow", "unfollow", "report", "credit", "records", "progress", "divergence", "refusal", "throttle")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HELLO_ANSWER_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class ReplicaFrame(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     DIVERGENCE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    THROTTLE_FIELD_NUMBER: _ClassVar[int]
     hello: ReplicaHello
     hello_answer: ReplicaHelloAnswer
     alive: ReplicaAlive
@@ -36,7 +37,8 @@ class ReplicaFrame(_message.Message):
     progress: ReplicaProgress
     divergence: ReplicaDivergence
     refusal: ReplicaRefusal
-    def __init__(self, hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., hello_answer: _Optional[_Union[ReplicaHelloAnswer, _Mapping]] = ..., alive: _Optional[_Union[ReplicaAlive, _Mapping]] = ..., follow: _Optional[_Union[ReplicaFollow, _Mapping]] = ..., unfollow: _Optional[_Union[ReplicaUnfollow, _Mapping]] = ..., report: _Optional[_Union[ReplicaReport, _Mapping]] = ..., credit: _Optional[_Union[ReplicaCredit, _Mapping]] = ..., records: _Optional[_Union[ReplicaRecords, _Mapping]] = ..., progress: _Optional[_Union[ReplicaProgress, _Mapping]] = ..., divergence: _Optional[_Union[ReplicaDivergence, _Mapping]] = ..., refusal: _Optional[_Union[ReplicaRefusal, _Mapping]] = ...) -> None: ...
+    throttle: ReplicaThrottle
+    def __init__(self, hello: _Optional[_Union[ReplicaHello, _Mapping]] = ..., hello_answer: _Optional[_Union[ReplicaHelloAnswer, _Mapping]] = ..., alive: _Optional[_Union[ReplicaAlive, _Mapping]] = ..., follow: _Optional[_Union[ReplicaFollow, _Mapping]] = ..., unfollow: _Optional[_Union[ReplicaUnfollow, _Mapping]] = ..., report: _Optional[_Union[ReplicaReport, _Mapping]] = ..., credit: _Optional[_Union[ReplicaCredit, _Mapping]] = ..., records: _Optional[_Union[ReplicaRecords, _Mapping]] = ..., progress: _Optional[_Union[ReplicaProgress, _Mapping]] = ..., divergence: _Optional[_Union[ReplicaDivergence, _Mapping]] = ..., refusal: _Optional[_Union[ReplicaRefusal, _Mapping]] = ..., throttle: _Optional[_Union[ReplicaThrottle, _Mapping]] = ...) -> None: ...
 
 class ReplicaHello(_message.Message):
     __slots__ = ("cluster_id", "node_id", "broker_epoch", "to_node_id")
@@ -99,22 +101,34 @@ class ReplicaReport(_message.Message):
     def __init__(self, follow_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ...) -> None: ...
 
 class ReplicaCredit(_message.Message):
-    __slots__ = ("bytes",)
+    __slots__ = ("bytes", "throttled_bytes")
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_BYTES_FIELD_NUMBER: _ClassVar[int]
     bytes: int
-    def __init__(self, bytes: _Optional[int] = ...) -> None: ...
+    throttled_bytes: int
+    def __init__(self, bytes: _Optional[int] = ..., throttled_bytes: _Optional[int] = ...) -> None: ...
+
+class ReplicaThrottle(_message.Message):
+    __slots__ = ("follow_id", "throttled")
+    FOLLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_FIELD_NUMBER: _ClassVar[int]
+    follow_id: int
+    throttled: bool
+    def __init__(self, follow_id: _Optional[int] = ..., throttled: bool = ...) -> None: ...
 
 class ReplicaRecords(_message.Message):
-    __slots__ = ("follow_id", "records", "high_watermark", "log_start_offset")
+    __slots__ = ("follow_id", "records", "high_watermark", "log_start_offset", "throttled")
     FOLLOW_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_FIELD_NUMBER: _ClassVar[int]
     follow_id: int
     records: bytes
     high_watermark: int
     log_start_offset: int
-    def __init__(self, follow_id: _Optional[int] = ..., records: _Optional[bytes] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
+    throttled: bool
+    def __init__(self, follow_id: _Optional[int] = ..., records: _Optional[bytes] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., throttled: bool = ...) -> None: ...
 
 class ReplicaProgress(_message.Message):
     __slots__ = ("follow_id", "high_watermark", "log_start_offset")

@@ -18,13 +18,13 @@ from kraftlog.logstore.cleaning import (
     CleaningPass,
     Dirtiness,
     Step,
-    Throttle,
     Uncleanable,
     look_for_dirt,
 )
 from kraftlog.proto.errors import CorruptRecordError, KraftlogError, StorageError
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
 from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.throttle import Throttle
 
 logger = logging.getLogger("kraftlog.replication")
 

@@ -7,6 +7,8 @@ Rules:
   the leader's epoch ends, so does every `follow_id` of it.
 - Records go out only within the credit that the follower granted. Credit may be overdrawn by one batch, because a batch is
   never cut. Partitions take turns.
+- Where a throttle holds (`quota`), the leader's or the follower's, records wait in a line for a turn or for the credit of
+  throttled partitions, and those of other partitions pass by. Nothing is throttled for which the high watermark waits.
 - The high watermark and the log's start travel with records, and by themselves when there are none to send.
 - Reports count for the leader epoch in which the `follow_id` was begun, and never go back.
 
@@ -16,6 +18,7 @@ Pure: partitions are looked up through a callable, time comes in as `now_ms`. Us
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kraftlog.proto.errors import (
     InvalidRequestError,
@@ -34,10 +37,13 @@ from kraftlog.proto.replica_frames import (
     ReplicaRecords,
     ReplicaRefusal,
     ReplicaReport,
+    ReplicaThrottle,
     ReplicaUnfollow,
 )
+from kraftlog.replication.cold_reads import ColdRange
 from kraftlog.replication.in_sync import ReplicaEnds
 from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.quota import ReplicationQuota
 
 MAX_FOLLOWS = 100_000  # of one stream
 MAX_CREDIT_BYTES = 1 << 40  # more is a mistake, and sums stay small
@@ -52,12 +58,23 @@ class _Follow:
     next_offset: int
     told_high_watermark: int = -1
     told_start_offset: int = -1
+    is_throttled: bool = False
+    """By the follower."""
 
     @property
     def is_cold(self) -> bool:
         """Whether its next records may have to come from the disk."""
         return self.partition.log.log_end_offset > self.next_offset and self.next_offset < self.partition.hot_offset
 
+
+class _Brakes(NamedTuple):
+    """Which throttles hold for a partition on this stream."""
+
+    by_leader: bool
+    by_follower: bool
+
+
+_FREE = _Brakes(by_leader=False, by_follower=False)
 
 PartitionOf = Callable[[bytes, int], Partition]
 """(topic id, number) -> the replica. Raises a `KraftlogError`."""
@@ -72,22 +89,31 @@ class FollowerFeed:
         broker_epoch: int,
         *,
         partition_of: PartitionOf,
+        quota: ReplicationQuota,
         on_ends: Callable[[Partition, bool], None],
         on_unreadable: Callable[[Partition], None],
     ) -> None:
-        """`on_ends`: a follower's ends have changed; true: the high watermark has moved. `on_unreadable`: the disk did not
+        """`quota`: this broker's as leader. `on_ends`: a follower's ends have changed; true: the high watermark has moved. `on_unreadable`: the disk did not
         give back what is in the log."""
         self.follower_id = follower_id
         self.broker_epoch = broker_epoch
         self._partition_of = partition_of
+        self._quota = quota
         self._on_ends = on_ends
         self._on_unreadable = on_unreadable
         self._follows: dict[int, _Follow] = {}
         self._by_key: dict[TopicPartition, _Follow] = {}
         self._last_id = 0
         self._ready: OrderedDict[int, None] = OrderedDict()  # the line of partitions to look at
+        self._held: OrderedDict[int, None] = OrderedDict()
+        """The line of those that wait for a turn."""
+        self._turn_ms: float | None = None
+        """When the next of them may go on; None: nobody has asked since the last turn."""
+        self._short: OrderedDict[int, None] = OrderedDict()
+        """The line of those that wait for the credit of throttled partitions."""
         self._answers: list[ReplicaBody] = []
         self.credit_bytes = 0
+        self.throttled_credit_bytes = 0
 
     @property
     def keys(self) -> frozenset[TopicPartition]:
@@ -101,8 +127,11 @@ class FollowerFeed:
                 self._report(body, now_ms)
             case ReplicaCredit():
                 self.credit_bytes = min(self.credit_bytes + body.bytes, MAX_CREDIT_BYTES)
+                self.throttled_credit_bytes = min(self.throttled_credit_bytes + body.throttled_bytes, MAX_CREDIT_BYTES)
             case ReplicaFollow():
                 self._begin(body, now_ms)
+            case ReplicaThrottle():
+                self._throttle(body)
             case ReplicaUnfollow():
                 self._drop(body.follow_id)
             case _:
@@ -116,31 +145,49 @@ class FollowerFeed:
         self._ready[follow.follow_id] = None
         return True
 
-    def cold_partitions(self) -> list[tuple[Partition, int]]:
-        """(partition, offset) of what the next poll may have to read from the disk: to be read before, off the loop."""
+    def throttle_changed(self) -> None:
+        """The leader's rate is another one: look at what waits for it in the next poll."""
+        self._turn_ms = None
+        self._ready.update(self._held)
+        self._held.clear()
+
+    def cold_ranges(self, now_ms: float) -> list[ColdRange]:
+        """What the next poll may have to read from the disk: to be read before, off the loop."""
         if self.credit_bytes <= 0:
             return []
-        return [
-            (follow.partition, follow.next_offset)
-            for follow in (self._follows[follow_id] for follow_id in self._ready)
-            if follow.is_cold
-        ]
+        line = self._open_line(now_ms)
+        heads = [] if line is None else [next(iter(line))]
+        found: list[ColdRange] = []
+        for follow in (self._follows[follow_id] for follow_id in dict.fromkeys([*heads, *self._ready])):
+            if follow.is_cold and self._line_for(brakes := self._brakes(follow), now_ms) is None:
+                partition, size_bytes = follow.partition, self._read_bytes(brakes)
+                found.append(ColdRange(partition, follow.next_offset, size_bytes, partition.log.log_end_offset))
+        return found
 
-    def poll(self, max_bytes: int) -> list[ReplicaBody]:
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When `poll` has something to say even if nothing happens."""
+        return self._turn_ms if self._held and self.credit_bytes > 0 else None
+
+    def poll(self, now_ms: float, max_bytes: int) -> list[ReplicaBody]:
         """The next frames, with records of about `max_bytes` in all; empty: there is nothing to say now."""
         frames, self._answers = self._answers, []
         starved: list[int] = []
         size_bytes = 0
-        while self._ready and size_bytes < max_bytes:
-            follow_id, _ = self._ready.popitem(last=False)
+        while size_bytes < max_bytes and (follow_id := self._next(now_ms)) is not None:
             follow = self._follows[follow_id]
             try:
                 self._check_leads(follow)
-                if follow.next_offset < follow.partition.log.log_end_offset and self.credit_bytes <= 0:
-                    starved.append(follow_id)  # what it lacks comes when there is credit; where the leader is, now
-                    frames += self._progress(follow)
-                    continue
-                size_bytes += self._read(follow, frames)
+                if follow.next_offset < follow.partition.log.log_end_offset:
+                    brakes = self._brakes(follow)
+                    if self.credit_bytes <= 0:
+                        starved.append(follow_id)  # what it lacks comes when there is credit
+                    elif (line := self._line_for(brakes, now_ms)) is not None:
+                        line.setdefault(follow_id, None)
+                    else:
+                        size_bytes += self._read(follow, frames, brakes, now_ms)
+                        continue
+                frames += self._progress(follow)  # where the leader is, now
             except KraftlogError as error:
                 if isinstance(error, StorageError):
                     self._on_unreadable(follow.partition)
@@ -198,6 +245,13 @@ class FollowerFeed:
                 f"[{log.log_start_offset}, {log.log_end_offset}]"
             )
 
+    def _throttle(self, body: ReplicaThrottle) -> None:
+        follow = self._follows.get(body.follow_id)
+        if follow is not None and follow.is_throttled != body.throttled:
+            follow.is_throttled = body.throttled
+            self._short.pop(follow.follow_id, None)
+            self._ready[follow.follow_id] = None
+
     def _check_leads(self, follow: _Follow) -> None:
         partition = follow.partition
         partition.check_leader(follow.leader_epoch)
@@ -206,7 +260,8 @@ class FollowerFeed:
 
     def _drop(self, follow_id: int) -> None:
         follow = self._follows.pop(follow_id, None)
-        self._ready.pop(follow_id, None)
+        for line in (self._ready, self._held, self._short):
+            line.pop(follow_id, None)
         if follow is not None and self._by_key.get(follow.partition.key) is follow:
             del self._by_key[follow.partition.key]
 
@@ -229,24 +284,67 @@ class FollowerFeed:
 
     # --- sending
 
-    def _read(self, follow: _Follow, frames: list[ReplicaBody]) -> int:
-        """Add what comes next of one partition; how many bytes of records."""
+    def _next(self, now_ms: float) -> int | None:
+        """Whom to look at: who has waited for what is there now, else who has something new."""
+        line = self._open_line(now_ms) or self._ready
+        return line.popitem(last=False)[0] if line else None
+
+    def _open_line(self, now_ms: float) -> OrderedDict[int, None] | None:
+        if self.credit_bytes <= 0:
+            return None
+        if self._held and self._is_turn(now_ms):
+            return self._held
+        return self._short if self._short and self.throttled_credit_bytes > 0 else None
+
+    def _is_turn(self, now_ms: float) -> bool:
+        if self._turn_ms is None:
+            self._turn_ms = self._quota.throttle.free_at_ms(now_ms)
+        return now_ms >= self._turn_ms
+
+    def _brakes(self, follow: _Follow) -> _Brakes:
+        by_leader = self._quota.holds_for(follow.partition)
+        if not (by_leader or follow.is_throttled) or follow.partition.waits_for(self.follower_id):
+            return _FREE
+        return _Brakes(by_leader, follow.is_throttled)
+
+    def _line_for(self, brakes: _Brakes, now_ms: float) -> OrderedDict[int, None] | None:
+        """Where a partition has to wait; None: it need not."""
+        if brakes.by_follower and self.throttled_credit_bytes <= 0:
+            return self._short
+        if brakes.by_leader and not self._is_turn(now_ms):
+            return self._held
+        return None
+
+    def _read_bytes(self, brakes: _Brakes) -> int:
+        size_bytes = self._quota.piece_bytes if brakes.by_leader else MAX_READ_BYTES
+        return min(size_bytes, self.throttled_credit_bytes) if brakes.by_follower else size_bytes
+
+    def _read(self, follow: _Follow, frames: list[ReplicaBody], brakes: _Brakes, now_ms: float) -> int:
+        """Add what comes next of one partition, of which there is some; how many bytes of records."""
         log = follow.partition.log
         end = log.log_end_offset
-        if follow.next_offset >= end:
-            frames += self._progress(follow)
-            return 0
-        found = log.read(follow.next_offset, MAX_READ_BYTES, end_offset=end)
+        found = log.read(follow.next_offset, self._read_bytes(brakes), end_offset=end)
         follow.next_offset = found.next_offset
         if not found.records:
             frames += self._progress(follow)
             return 0
         size_bytes = len(found.records)
         self.credit_bytes -= size_bytes
+        if brakes.by_follower:
+            self.throttled_credit_bytes -= size_bytes
+        if brakes.by_leader:
+            self._quota.throttle.spend(size_bytes, now_ms)
+            self._turn_ms = None
         follow.told_high_watermark = follow.partition.high_watermark
         follow.told_start_offset = log.log_start_offset
         frames.append(
-            ReplicaRecords(follow.follow_id, found.records, follow.told_high_watermark, follow.told_start_offset)
+            ReplicaRecords(
+                follow.follow_id,
+                found.records,
+                follow.told_high_watermark,
+                follow.told_start_offset,
+                throttled=brakes.by_follower,
+            )
         )
         if follow.next_offset < end:
             self._ready[follow.follow_id] = None

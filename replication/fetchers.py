@@ -11,6 +11,7 @@ from kraftlog.proto.seams import BlockingExecutor, Clock, Connector, Random, Str
 from kraftlog.replication.exchange import Exchange, first_frames, joined
 from kraftlog.replication.following import LeaderFollowing, Truncation
 from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.quota import ReplicationQuota
 
 logger = logging.getLogger("kraftlog.replication")
 
@@ -35,11 +36,12 @@ class ReplicaFetchers:
         random: Random,
         executor: BlockingExecutor,
         address_of: AddressOf,
+        quota: ReplicationQuota,
         append: Callable[[Partition, ReplicaRecords], None],
         progress: Callable[[Partition, int, int], None],
         on_storage_failure: Callable[[Exception], None],
     ) -> None:
-        """See `LeaderFollowing` for `append` and `progress`."""
+        """See `LeaderFollowing` for `quota`, `append` and `progress`."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.connector = connector
@@ -47,6 +49,7 @@ class ReplicaFetchers:
         self.random = random
         self.executor = executor
         self.address_of = address_of
+        self.quota = quota
         self.append = append
         self.progress = progress
         self.on_storage_failure = on_storage_failure
@@ -98,6 +101,12 @@ class ReplicaFetchers:
             if fetcher.following.ends_changed(key):
                 fetcher.wake()
 
+    def throttle_changed(self, key: TopicPartition | None = None) -> None:
+        """The list of throttled replicas of its topic is another one; None: the rate is."""
+        for fetcher in self._fetchers.values():
+            if fetcher.following.throttle_changed(key):
+                fetcher.wake()
+
     def addresses_changed(self) -> None:
         """A broker may be where none was."""
         for fetcher in self._fetchers.values():
@@ -115,7 +124,7 @@ class _Fetcher:
     def __init__(self, owner: ReplicaFetchers, leader_id: int) -> None:
         self._owner = owner
         self.leader_id = leader_id
-        self.following = LeaderFollowing(leader_id, append=owner.append, progress=owner.progress)
+        self.following = LeaderFollowing(leader_id, quota=owner.quota, append=owner.append, progress=owner.progress)
         self._exchange: Exchange | None = None
         self._wanted = asyncio.Event()
         self._try_now = asyncio.Event()

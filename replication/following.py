@@ -7,7 +7,8 @@
 
 Records are appended as they come, undecoded, at the log's own end: a gap or a damaged batch ends the `follow_id`, and the
 partition is asked for again. The credit for records is given back when they are in the log, so that no more than a window
-of them is ever on the way.
+of them is ever on the way. Of partitions that are throttled here (`quota`) only so much is asked for as the rate allows: they
+need a second credit, which is granted in turns.
 
 What takes the disk (cutting a log) is handed out as a job; nothing is appended to that partition meanwhile.
 
@@ -30,9 +31,11 @@ from kraftlog.proto.replica_frames import (
     ReplicaRecords,
     ReplicaRefusal,
     ReplicaReport,
+    ReplicaThrottle,
     ReplicaUnfollow,
 )
 from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.quota import ReplicationQuota
 
 logger = logging.getLogger("kraftlog.replication")
 
@@ -50,6 +53,8 @@ class _Following:
     leader_epoch: int
     told_ends: tuple[int, int]
     """(log end, flushed end) as the leader knows them."""
+    is_throttled: bool = False
+    """As the leader knows it."""
 
 
 Job = Callable[[], None]
@@ -73,12 +78,14 @@ class LeaderFollowing:
         self,
         leader_id: int,
         *,
+        quota: ReplicationQuota,
         append: Callable[[Partition, ReplicaRecords], None],
         progress: Callable[[Partition, int, int], None],
     ) -> None:
-        """`append` puts records into the log and begins to make them durable; it raises what stands in the way.
+        """`quota`: this broker's as follower. `append` puts records into the log and begins to make them durable; it raises what stands in the way.
         `progress(partition, high watermark, log start)`: where the leader is."""
         self.leader_id = leader_id
+        self._quota = quota
         self._append = append
         self._progress = progress
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -95,6 +102,14 @@ class LeaderFollowing:
         self._truncating: set[TopicPartition] = set()
         self._last_id = 0
         self._credit_to_grant = 0
+        self._to_throttle: dict[TopicPartition, None] = {}
+        """Partitions of which the leader may not know whether they are throttled."""
+        self._throttled: set[int] = set()
+        """Those of which it knows that they are, by follow_id."""
+        self._throttled_credit = 0
+        """Granted for them and not used; below 0: overdrawn."""
+        self._turn_ms: float | None = None
+        """When more of it may be granted; None: it was not asked since the last time."""
         self.truncations: list[Truncation] = []
         """To be taken out and done; `truncated` then."""
 
@@ -116,10 +131,7 @@ class LeaderFollowing:
         self._partitions.pop(key, None)
         self._to_follow.pop(key, None)
         self._failures.pop(key, None)
-        following = self._by_key.pop(key, None)
-        if following is not None:
-            del self._following[following.follow_id]
-            self._to_unfollow.append(following.follow_id)
+        self._drop(key)
 
     def connected(self) -> None:
         """A new stream: nothing has been said on it."""
@@ -132,6 +144,10 @@ class LeaderFollowing:
         self._to_follow = dict.fromkeys(self._partitions)
         self._last_id = 0
         self._credit_to_grant = WINDOW_BYTES
+        self._to_throttle.clear()
+        self._throttled.clear()
+        self._throttled_credit = 0
+        self._turn_ms = None
 
     def ends_changed(self, key: TopicPartition) -> bool:
         """A log was flushed or appended to; returns whether the leader has to be told."""
@@ -139,6 +155,13 @@ class LeaderFollowing:
             return False
         self._changed[key] = None
         return True
+
+    def throttle_changed(self, key: TopicPartition | None = None) -> bool:
+        """A list of throttled replicas is another one; None: the rate is. Returns whether the leader may have to be told."""
+        keys = self._by_key.keys() if key is None else self._by_key.keys() & {key}
+        self._to_throttle.update(dict.fromkeys(keys))
+        self._turn_ms = None
+        return bool(keys)
 
     def truncated(self, truncation: Truncation, *, is_cut: bool, now_ms: float) -> None:
         """The log is cut, or could not be cut for now: then the leader is asked again after a pause."""
@@ -158,6 +181,8 @@ class LeaderFollowing:
         match body:
             case ReplicaRecords():
                 self._credit_to_grant += len(body.records)
+                if body.throttled:
+                    self._take_throttled(len(body.records), now_ms)
                 self._on_records(body, now_ms)
             case ReplicaProgress():
                 following = self._following.get(body.follow_id)
@@ -173,6 +198,12 @@ class LeaderFollowing:
                     self._on_refusal(following, body, now_ms)
             case _:
                 raise InvalidRequestError(f"a leader sent {type(body).__name__}, which is a follower's to send")
+
+    def _take_throttled(self, size_bytes: int, now_ms: float) -> None:
+        """The credit was paid for when it was granted, what goes beyond it is now."""
+        self._throttled_credit -= size_bytes
+        if self._throttled_credit < 0:
+            self._quota.throttle.spend(min(size_bytes, -self._throttled_credit), now_ms)
 
     def _on_records(self, body: ReplicaRecords, now_ms: float) -> None:
         following = self._following.get(body.follow_id)
@@ -234,13 +265,17 @@ class LeaderFollowing:
         following = self._following.pop(follow_id, None)
         if following is not None:
             del self._by_key[following.partition.key]
+            self._throttled.discard(follow_id)
         return following
 
-    def _ask_again(self, key: TopicPartition) -> None:
-        following = self._by_key.pop(key, None)
+    def _drop(self, key: TopicPartition) -> None:
+        following = self._by_key.get(key)
         if following is not None:
-            del self._following[following.follow_id]
+            self._end(following.follow_id)
             self._to_unfollow.append(following.follow_id)
+
+    def _ask_again(self, key: TopicPartition) -> None:
+        self._drop(key)
         self._to_follow[key] = None
 
     def _retry(self, key: TopicPartition, now_ms: float) -> None:
@@ -253,7 +288,14 @@ class LeaderFollowing:
     @property
     def next_deadline_ms(self) -> float | None:
         """When `poll` has something to say even if nothing happens."""
-        return self._retries[0][0] if self._retries else None
+        retry_ms = self._retries[0][0] if self._retries else None
+        if self._turn_ms is None or not self._needs_throttled_credit:
+            return retry_ms
+        return self._turn_ms if retry_ms is None else min(retry_ms, self._turn_ms)
+
+    @property
+    def _needs_throttled_credit(self) -> bool:
+        return bool(self._throttled) and self._throttled_credit < self._quota.piece_bytes
 
     def poll(self, now_ms: float) -> list[ReplicaBody]:
         """The next frames; empty: there is nothing to say now."""
@@ -266,16 +308,47 @@ class LeaderFollowing:
         for key in [key for key in self._to_follow if key not in self._truncating]:
             del self._to_follow[key]
             frames.append(self._begin(self._partitions[key]))
+            self._to_throttle[key] = None
+        for key in self._to_throttle:
+            following = self._by_key.get(key)
+            if following is not None and self._quota.holds_for(following.partition) != following.is_throttled:
+                frames.append(self._throttle(following))
+        self._to_throttle = {}
         for key in self._changed:
             following = self._by_key.get(key)
             if following is not None and (ends := _ends(following.partition)) != following.told_ends:
                 following.told_ends = ends
                 frames.append(ReplicaReport(following.follow_id, *ends))
         self._changed = {}
-        if self._credit_to_grant >= CREDIT_STEP_BYTES:
-            frames.append(ReplicaCredit(self._credit_to_grant))
+        throttled_credit = self._throttled_credit_to_grant(now_ms)
+        if throttled_credit or self._credit_to_grant >= CREDIT_STEP_BYTES:
+            frames.append(ReplicaCredit(self._credit_to_grant, throttled_credit))
             self._credit_to_grant = 0
         return frames
+
+    def _throttle(self, following: _Following) -> ReplicaThrottle:
+        follow_id, is_throttled = following.follow_id, not following.is_throttled
+        following.is_throttled = is_throttled
+        if is_throttled:
+            self._throttled.add(follow_id)
+        else:
+            self._throttled.discard(follow_id)
+        return ReplicaThrottle(follow_id, is_throttled)
+
+    def _throttled_credit_to_grant(self, now_ms: float) -> int:
+        """A piece when it is this stream's turn, and what was overdrawn and has been paid for since."""
+        if not self._needs_throttled_credit:
+            return 0
+        if self._turn_ms is None:
+            self._turn_ms = self._quota.throttle.free_at_ms(now_ms)
+        if now_ms < self._turn_ms:
+            return 0
+        self._turn_ms = None
+        piece_bytes = self._quota.piece_bytes
+        self._quota.throttle.spend(piece_bytes, now_ms)
+        granted = piece_bytes - min(self._throttled_credit, 0)
+        self._throttled_credit += granted
+        return granted
 
     def _begin(self, partition: Partition) -> ReplicaFollow:
         self._last_id += 1

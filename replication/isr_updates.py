@@ -153,12 +153,13 @@ class IsrUpdates:
         progressed: Callable[[TopicPartition], None],
         max_lag_ms: float,
     ) -> None:
-        """`alter` asks the controller once. `progressed`: the high watermark of a partition has moved."""
+        """`alter` asks the controller once. `progressed`: the high watermark of a partition has moved, or the set that it waits for."""
         self._clock = clock
         self._alter = alter
         self._image = image
         self._partitions = partitions
         self._max_lag_ms = max_lag_ms
+        self._progressed = progressed
         self._changes = PendingChanges(progressed)
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,6 +186,7 @@ class IsrUpdates:
         if proposal is not None:
             self._changes.add(partition, proposal)
             self._wake.set()
+            self._progressed(partition.key)  # whoever comes in is not throttled any more
 
     async def _look_for_ever(self) -> None:
         while True:

@@ -10,16 +10,15 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaHello, ReplicaHelloAnswer
 from kraftlog.proto.seams import CallContext, Clock, Stream
-from kraftlog.replication.cold_reads import ColdRange
 from kraftlog.replication.exchange import Exchange, first_frames, joined
 from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.quota import ReplicationQuota
 from kraftlog.replication.replica_manager import ReplicaManager
 
 MAX_MESSAGE_BYTES = 4 << 20  # of records in one message
 MAX_FOLLOWERS = 1_000
 HELLO_TIMEOUT_MS = 3_000.0
-WARM_BYTES = 1 << 20
 
 
 class LeaderStreams:
@@ -32,15 +31,18 @@ class LeaderStreams:
         *,
         cluster_id: str,
         broker_epoch: Callable[[], int],
+        quota: ReplicationQuota,
         on_ends: Callable[[Partition], None],
     ) -> None:
-        """`on_ends`: a follower of the partition has reported."""
+        """`quota`: of this broker as leader. `on_ends`: a follower of the partition has reported."""
         self._replicas = replicas
         self._clock = clock
         self._cluster_id = cluster_id
         self._broker_epoch = broker_epoch
+        self._quota = quota
         self._on_ends = on_ends
         self._streams: dict[int, tuple[int, Exchange]] = {}
+        self._feeds: dict[FollowerFeed, Exchange] = {}
         self._is_stopped = False
 
     async def replicate(self, stream: Stream, context: CallContext) -> None:
@@ -51,6 +53,7 @@ class LeaderStreams:
             hello.node_id,
             hello.broker_epoch,
             partition_of=self._partition,
+            quota=self._quota,
             on_ends=self._ends_changed,
             on_unreadable=self._replicas.look_at_failure,
         )
@@ -72,23 +75,31 @@ class LeaderStreams:
             stream,
             self._clock,
             receive=receive,
-            poll=lambda: feed.poll(MAX_MESSAGE_BYTES),
+            poll=lambda: feed.poll(self._clock.monotonic_ms(), MAX_MESSAGE_BYTES),
             prepare=warm,
-            next_deadline_ms=lambda: None,
+            next_deadline_ms=lambda: feed.next_deadline_ms,
             peer=f"broker {hello.node_id}",
         )
         former = self._streams.get(hello.node_id)
         if former is not None:
             former[1].close()
         self._streams[hello.node_id] = (hello.broker_epoch, exchange)
+        self._feeds[feed] = exchange
         try:
             answer = ReplicaHelloAnswer(self._replicas.node_id, self._broker_epoch())
             await stream.send(joined([answer]))
             await exchange.run(frames[1:])
         finally:
             self._watch(watched, frozenset(), on_change)
+            del self._feeds[feed]
             if self._streams.get(hello.node_id) == (hello.broker_epoch, exchange):
                 del self._streams[hello.node_id]
+
+    def throttle_changed(self) -> None:
+        """The rate is another one."""
+        for feed, exchange in self._feeds.items():
+            feed.throttle_changed()
+            exchange.wake()
 
     def close(self) -> None:
         """End every stream, and take no more. May be repeated."""
@@ -141,7 +152,4 @@ class LeaderStreams:
 
     async def _warm(self, feed: FollowerFeed) -> None:
         """Have the disk do its part off the loop, where records are not known to be in the page cache."""
-        cold = feed.cold_partitions()[:8]
-        await self._replicas.cold_reads.read(
-            [ColdRange(partition, offset, WARM_BYTES, partition.log.log_end_offset) for partition, offset in cold]
-        )
+        await self._replicas.cold_reads.read(feed.cold_ranges(self._clock.monotonic_ms())[:8])

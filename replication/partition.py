@@ -244,6 +244,10 @@ class Partition:
         """The committed ISR; empty where this replica does not lead."""
         return frozenset() if self._in_sync is None else self._in_sync.committed
 
+    def waits_for(self, replica: int) -> bool:
+        """Whether the high watermark waits for this follower: it is in sync, or may be by now."""
+        return self._in_sync is not None and replica in self._in_sync.maximal
+
     def fail(self, error: BaseException) -> StorageError:
         """The disk failed under the partition: refuse everything from here on; returns the error that is answered."""
         if self.failure is None:

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import cast
 
 from kraftlog.kraft.image import NO_LEADER, RESOURCE_TOPIC, MetadataDelta, MetadataImage, PartitionImage, TopicImage
-from kraftlog.logstore import NO_TOPIC_ID, AppendInfo, DiskFullError, Log, LogConfig, LogDir
+from kraftlog.logstore import NO_TOPIC_ID, AppendInfo, DiskFullError, Log, LogConfig, LogDir, ThrottledReplicas
 from kraftlog.logstore.layout import DAMAGED_DIRECTORY_SUFFIX, STRAY_DIRECTORY_SUFFIX
 from kraftlog.proto.errors import (
     CorruptRecordError,
@@ -491,8 +491,17 @@ class ReplicaManager:
         for number in topic.partitions:
             partition = self._partitions.get((topic.name, number))
             if partition is not None:
+                former = partition.log.config
                 self._log_dir.logs[partition.key].config = config
                 self._flush_as_promised(partition)
+                if _throttled(config) != _throttled(former):
+                    self._throttle_changed(partition.key)
+
+    def _throttle_changed(self, key: TopicPartition) -> None:
+        """What its streams hold back may go on, or the other way round."""
+        self._notify(self._log_listeners, key)
+        if self._fetchers is not None:
+            self._fetchers.throttle_changed(key)
 
     def _flush_as_promised(self, partition: Partition) -> None:
         """What was not flushed under another role or flush.policy is due now."""
@@ -805,3 +814,7 @@ class ReplicaManager:
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """What `replication-offset-checkpoint` should hold. Any thread."""
         return {key: partition.high_watermark for key, partition in list(self._partitions.items())}
+
+
+def _throttled(config: LogConfig) -> tuple[ThrottledReplicas, ThrottledReplicas]:
+    return config.leader_replication_throttled_replicas, config.follower_replication_throttled_replicas

@@ -159,6 +159,23 @@ class PartitionReassignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationThrottle:
+    """How fast replicas that are not in sync are filled (KIP-73): two rates of brokers, and the replicas for which they hold."""
+
+    leader_rates: Mapping[int, int] = field(default_factory=dict)
+    """Bytes a second that a broker sends to such replicas, by broker."""
+    follower_rates: Mapping[int, int] = field(default_factory=dict)
+    """Bytes a second that a broker asks for, for its own such replicas, by broker."""
+    leader_replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Where the records come from, by topic: `partition:broker`, or `*`."""
+    follower_replicas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Where they go."""
+
+    def __bool__(self) -> bool:
+        return bool(self.leader_rates or self.follower_rates or self.leader_replicas or self.follower_replicas)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
     name: str
     topic_id: str
@@ -185,7 +202,8 @@ class ConfigEntry:
     name: str
     value: str
     source: str
-    """`default`, `broker` or `topic`."""
+    """`default`, `broker` (its file), `topic`, or `dynamic` and `dynamic default`: set for one broker, or for all, and changed
+    while they run."""
     documentation: str = ""
     stale: bool = False
     """Only with allow_stale: no controller confirmed that there is nothing newer."""
@@ -200,6 +218,8 @@ class ClusterNodeDescription:
     fenced: bool
     broker_epoch: int
     roles: tuple[str, ...]
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """What is set for this broker and changes while it runs; `describe_configs` shows all that hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +231,8 @@ class ClusterDescription:
     metadata_high_watermark: int
     metadata_leader_epoch: int
     version: str
+    broker_configs: Mapping[str, str] = field(default_factory=dict)
+    """What is set for all brokers and changes while they run."""
     stale: bool = False
     """Only with allow_stale: no controller confirmed that there is nothing newer."""
 

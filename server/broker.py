@@ -14,6 +14,7 @@ from kraftlog.replication.fetchers import ReplicaFetchers
 from kraftlog.replication.isr_updates import IsrOutcome, IsrUpdates
 from kraftlog.replication.leader_streams import LeaderStreams
 from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.quota import ReplicationQuotas
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.replication.retention import Retention
 from kraftlog.server.apis.admin import AdminHandler
@@ -102,6 +103,7 @@ class Broker:
             partition_count=self._offsets_partition_count,
             partition_exists=lambda name, number: self.replicas.image.partition(name, number) is not None,
         )
+        self._quotas = ReplicationQuotas(config.node_id, clock.monotonic_ms, self._throttle_changed)
         self._fetchers = ReplicaFetchers(
             node_id=config.node_id,
             cluster_id=log_dir.cluster_id,
@@ -110,6 +112,7 @@ class Broker:
             random=random,
             executor=executor,
             address_of=self._address_of,
+            quota=self._quotas.follower,
             append=self.replicas.append_as_follower,
             progress=self.replicas.follow_progress,
             on_storage_failure=self.replicas.fail,
@@ -129,6 +132,7 @@ class Broker:
             clock,
             cluster_id=log_dir.cluster_id,
             broker_epoch=lambda: self._broker_epoch,
+            quota=self._quotas.leader,
             on_ends=self._isr_updates.look,
         )
         self._services = self._make_services()
@@ -142,6 +146,7 @@ class Broker:
         """Take the metadata, register, and serve. `endpoints`: what others are told, by listener name."""
         replicas = self.replicas
         await self._groups.start()
+        self._quorum.add_publisher(self._quotas)  # before the first stream: a throttle outlives a restart
         self._quorum.add_publisher(replicas)
         await replicas.wait_applied()
         self._has_loaded = True
@@ -323,6 +328,10 @@ class Broker:
         return await self._controller.alter_partition(self._config.node_id, self._broker_epoch, changes)
 
     # while it runs
+
+    def _throttle_changed(self) -> None:
+        self._fetchers.throttle_changed()
+        self._leader_streams.throttle_changed()
 
     def _on_leadership(self, partition: Partition) -> None:
         if partition.topic == CONSUMER_OFFSETS_TOPIC:

@@ -118,7 +118,11 @@ class ConfigManager:
                 case ConfigChange.DELETE:
                     after.pop(change.name, None)
                 case ConfigChange.APPEND | ConfigChange.SUBTRACT:
-                    after[change.name] = _changed_list(change, after.get(change.name), schema)
+                    value = _changed_list(change, after.get(change.name), schema)
+                    if value or schema.list_defaults[change.name]:
+                        after[change.name] = value
+                    else:
+                        after.pop(change.name, None)  # empty, as by default
                 case _:
                     raise InvalidRequestError(f"config operation {change.operation} is not known")
         if after != dict(before):

@@ -8,14 +8,12 @@ reads a clock, waits or starts threads: whoever drives it does (`kraftlog.replic
 from kraftlog.logstore.cleaning.cleaning_pass import CleaningPass, Step
 from kraftlog.logstore.cleaning.dirtiness import Dirtiness, look_for_dirt
 from kraftlog.logstore.cleaning.manager import CleanerManager, Uncleanable
-from kraftlog.logstore.cleaning.throttle import Throttle
 
 __all__ = [
     "CleanerManager",
     "CleaningPass",
     "Dirtiness",
     "Step",
-    "Throttle",
     "Uncleanable",
     "look_for_dirt",
 ]

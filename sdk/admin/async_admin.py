@@ -16,6 +16,7 @@ from kraftlog.proto.errors import (
     KraftlogError,
     NotControllerError,
     RequestTimedOutError,
+    UnknownTopicOrPartitionError,
     VoterNotFoundError,
     error_class,
     error_for,
@@ -39,6 +40,16 @@ from kraftlog.sdk.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFinder
 from kraftlog.sdk.options import AdminOptions
 from kraftlog.sdk.producer.async_producer import default_connector
 from kraftlog.sdk.reassignments import alteration, ongoing
+from kraftlog.sdk.replication_throttle import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    needed,
+    of_reassignments,
+    present,
+    throttle_alterations,
+    to_remove,
+    to_set,
+)
 from kraftlog.sdk.types import (
     ClusterDescription,
     ClusterNodeDescription,
@@ -53,6 +64,7 @@ from kraftlog.sdk.types import (
     OffsetAndMetadata,
     PartitionReassignment,
     QuorumDescription,
+    ReplicationThrottle,
     TopicDescription,
     TopicPartition,
 )
@@ -61,10 +73,9 @@ from kraftlog.sdk.waiting import Backoff, sleep_ms
 T = TypeVar("T")
 
 ADMIN_SERVICE = "/kraftlog.v1.Admin/"
-TOPIC_RESOURCE = 2  # Kafka's number
-BROKER_RESOURCE = 4
 OFFSET_WORDS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 CLOSE_TIMEOUT_S = 2.0
+RESOURCES_PER_REQUEST = 1_000
 UPGRADE_TYPES = {
     "upgrade": admin_pb2.FeatureUpdate.UPGRADE,
     "safe_downgrade": admin_pb2.FeatureUpdate.SAFE_DOWNGRADE,
@@ -200,8 +211,10 @@ class AsyncAdmin:
 
     async def alter_configs(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
+        broker: int | None = None,
+        all_brokers: bool = False,
         set: Mapping[str, object] | None = None,
         delete: Iterable[str] = (),
         append: Mapping[str, object] | None = None,
@@ -211,15 +224,23 @@ class AsyncAdmin:
         """Change the configuration of a topic, all of it or nothing; what is not named stays.
 
             await admin.alter_configs("orders", set={"retention.ms": 86_400_000}, append={"cleanup.policy": "compact"})
+            await admin.alter_configs(broker=2, set={"follower.replication.throttled.rate": 50_000_000})
 
-        `delete`: back to the default. `append` and `subtract` are for lists. Raises `InvalidConfigError` (an unknown name
-        with the nearest one), `UnknownTopicOrPartitionError`. Retried safely: what was done is not done again.
+        Or of a broker, or with `all_brokers` of those that have none of their own: what changes while they run. `delete`: back to the default. `append` and `subtract` are for lists. Raises `InvalidConfigError` (an unknown name
+        with the nearest one), `UnknownTopicOrPartitionError`, `BrokerIdNotRegisteredError`. Retried safely: what was done
+        is not done again.
         """
-        validate_topic_name(topic)
+        if (topic is not None) + (broker is not None) + all_brokers != 1:
+            raise InvalidRequestError("alter_configs needs one of a topic, a broker and all_brokers")
+        if topic is not None:
+            validate_topic_name(topic)
+            resource = admin_pb2.ConfigResource(type=TOPIC_RESOURCE, name=topic)
+        else:
+            resource = admin_pb2.ConfigResource(type=BROKER_RESOURCE, name="" if broker is None else str(broker))
         request = admin_pb2.IncrementalAlterConfigsRequest(
             timeout_ms=self.config.request_timeout_ms, validate_only=validate_only, request_id=self._request_id()
         )
-        changes = request.resources.add(resource=admin_pb2.ConfigResource(type=TOPIC_RESOURCE, name=topic)).changes
+        changes = request.resources.add(resource=resource).changes
         for operation, values in (
             (admin_pb2.ConfigChange.SET, set),
             (admin_pb2.ConfigChange.DELETE, dict.fromkeys(delete, "")),
@@ -228,11 +249,15 @@ class AsyncAdmin:
         ):
             for name, value in (values or {}).items():
                 changes.add(name=name, operation=operation, value=_config_text(value))
+        await self._alter_configs(request)
+
+    async def _alter_configs(self, request: admin_pb2.IncrementalAlterConfigsRequest) -> None:
         answer = admin_pb2.IncrementalAlterConfigsResponse.FromString(
             await self._admin("IncrementalAlterConfigs", request.SerializeToString())
         )
         for result in answer.resources:
-            _raise(result.error_code, f"topic {topic!r}", result.error_message)
+            kind = "topic" if result.resource.type == TOPIC_RESOURCE else "broker"
+            _raise(result.error_code, f"{kind} {result.resource.name!r}", result.error_message)
 
     async def delete_records(
         self, before_offsets: Mapping[TopicPartition, int], *, validate_only: bool = False
@@ -347,6 +372,7 @@ class AsyncAdmin:
                     fenced=n.fenced,
                     broker_epoch=n.broker_epoch,
                     roles=tuple(n.roles),
+                    configs=dict(n.configs),
                 )
                 for n in answer.nodes
             ),
@@ -354,6 +380,7 @@ class AsyncAdmin:
             metadata_high_watermark=answer.metadata_high_watermark,
             metadata_leader_epoch=answer.metadata_leader_epoch,
             version=answer.version,
+            broker_configs=dict(answer.broker_configs),
             stale=answer.stale,
         )
 
@@ -396,6 +423,7 @@ class AsyncAdmin:
         *,
         validate_only: bool = False,
         keep_replication_factor: bool = False,
+        throttle_bytes_per_second: int | None = None,
     ) -> None:
         """Give partitions other replicas, the preferred leader first; None: cancel what is under way (KIP-455).
 
@@ -403,11 +431,15 @@ class AsyncAdmin:
 
         Returns when they have begun: added replicas catch up first, then the others leave; `list_partition_reassignments`
         tells which are still under way. With `keep_replication_factor` a target with more or fewer replicas is refused.
+        `throttle_bytes_per_second`: first see `throttle_reassignments`; call `remove_replication_throttle` when they are done.
         Raises the first partition's error, for instance `InvalidReplicaAssignmentError` or
         `NoReassignmentInProgressError`, while others may have begun. Retried safely.
         """
         if not reassignments:
             return
+        if throttle_bytes_per_second is not None:
+            moves = {tp: replicas for tp, replicas in reassignments.items() if replicas is not None}
+            await self.throttle_reassignments(moves, throttle_bytes_per_second, validate_only=validate_only)
         request = alteration(
             reassignments,
             timeout_ms=self.config.request_timeout_ms,
@@ -429,6 +461,72 @@ class AsyncAdmin:
         request = admin_pb2.ListPartitionReassignmentsRequest(topics=names)
         data = await self._admin("ListPartitionReassignments", request.SerializeToString())
         return ongoing(admin_pb2.ListPartitionReassignmentsResponse.FromString(data))
+
+    async def describe_replication_throttle(self) -> ReplicationThrottle:
+        """How fast replicas that are not in sync are filled (KIP-73), as far as brokers and topics say so themselves."""
+        return (await self._throttles())[0]
+
+    async def throttle_reassignments(
+        self, moves: Mapping[TopicPartition, Sequence[int]], bytes_per_second: int, *, validate_only: bool = False
+    ) -> ReplicationThrottle:
+        """Let reassignments to these replicas, under way or about to begin, move no more than this on each broker.
+
+            throttle = await admin.throttle_reassignments(moves, 50_000_000)
+            await admin.alter_partition_reassignments(moves)
+            ...  # until they are done
+            await admin.remove_replication_throttle(throttle)
+
+        Both rates of every broker that takes part are set, and the replicas that move are put on the lists of their topics
+        (KIP-73). Replicas in sync are never throttled; with less than what is written to the partitions the move never ends.
+        Returns what goes when the reassignments are done. Raises `InvalidConfigError` where a broker has another rate that
+        no reassignment under way has: it is never overwritten. Retried safely.
+        """
+        found, running = await self._throttles()
+        described = {
+            TopicPartition(topic.name, each.partition): each
+            for topic in await self.describe_topics({tp[0] for tp in moves})
+            for each in topic.partitions
+        }
+        moves = {TopicPartition(*tp): replicas for tp, replicas in moves.items()}
+        unknown = next((tp for tp in moves if tp not in described), None)
+        if unknown is not None:
+            raise UnknownTopicOrPartitionError(f"{unknown} does not exist")
+        throttle = to_set(needed(moves, described, bytes_per_second), found, running)
+        await self._change_throttle(throttle, is_removal=False, validate_only=True)
+        if not validate_only:
+            await self._change_throttle(throttle, is_removal=False)
+        return throttle
+
+    async def remove_replication_throttle(
+        self, throttle: ReplicationThrottle | None = None, *, validate_only: bool = False
+    ) -> ReplicationThrottle:
+        """Take away what `throttle_reassignments` has set, or everything; returns what went.
+
+        What reassignments under way need stays, and so does what has been changed since. Retried safely.
+        """
+        found, running = await self._throttles()
+        removed = to_remove(found if throttle is None else throttle, found, running)
+        await self._change_throttle(removed, is_removal=True, validate_only=validate_only)
+        return removed
+
+    async def _throttles(self) -> tuple[ReplicationThrottle, ReplicationThrottle]:
+        """All that is set, and what of it belongs to reassignments under way."""
+        ongoing = await self.list_partition_reassignments()
+        found = present((await self.describe_cluster()).nodes, await self.describe_topics())
+        return found, of_reassignments(found, ongoing)
+
+    async def _change_throttle(
+        self, throttle: ReplicationThrottle, *, is_removal: bool, validate_only: bool = False
+    ) -> None:
+        resources = throttle_alterations(throttle, is_removal=is_removal)
+        for start in range(0, len(resources), RESOURCES_PER_REQUEST):
+            request = admin_pb2.IncrementalAlterConfigsRequest(
+                resources=resources[start : start + RESOURCES_PER_REQUEST],
+                timeout_ms=self.config.request_timeout_ms,
+                request_id=self._request_id(),
+                validate_only=validate_only,
+            )
+            await self._alter_configs(request)
 
     async def update_features(
         self, levels: Mapping[str, int], *, upgrade_type: str = "upgrade", validate_only: bool = False

@@ -24,6 +24,7 @@ from kraftlog.sdk.types import (
     NewTopic,
     PartitionReassignment,
     QuorumDescription,
+    ReplicationThrottle,
     TopicDescription,
     TopicPartition,
 )
@@ -99,8 +100,10 @@ class Admin:
 
     def alter_configs(
         self,
-        topic: str,
+        topic: str | None = None,
         *,
+        broker: int | None = None,
+        all_brokers: bool = False,
         set: Mapping[str, object] | None = None,
         delete: Iterable[str] = (),
         append: Mapping[str, object] | None = None,
@@ -110,7 +113,14 @@ class Admin:
         """See `AsyncAdmin.alter_configs`."""
         self._run(
             lambda admin: admin.alter_configs(
-                topic, set=set, delete=delete, append=append, subtract=subtract, validate_only=validate_only
+                topic,
+                broker=broker,
+                all_brokers=all_brokers,
+                set=set,
+                delete=delete,
+                append=append,
+                subtract=subtract,
+                validate_only=validate_only,
             )
         )
 
@@ -156,11 +166,15 @@ class Admin:
         *,
         validate_only: bool = False,
         keep_replication_factor: bool = False,
+        throttle_bytes_per_second: int | None = None,
     ) -> None:
         """See `AsyncAdmin.alter_partition_reassignments`."""
         self._run(
             lambda admin: admin.alter_partition_reassignments(
-                reassignments, validate_only=validate_only, keep_replication_factor=keep_replication_factor
+                reassignments,
+                validate_only=validate_only,
+                keep_replication_factor=keep_replication_factor,
+                throttle_bytes_per_second=throttle_bytes_per_second,
             )
         )
 
@@ -169,6 +183,24 @@ class Admin:
     ) -> dict[TopicPartition, PartitionReassignment]:
         """See `AsyncAdmin.list_partition_reassignments`."""
         return self._run(lambda admin: admin.list_partition_reassignments(topics))
+
+    def describe_replication_throttle(self) -> ReplicationThrottle:
+        """See `AsyncAdmin.describe_replication_throttle`."""
+        return self._run(lambda admin: admin.describe_replication_throttle())
+
+    def throttle_reassignments(
+        self, moves: Mapping[TopicPartition, Sequence[int]], bytes_per_second: int, *, validate_only: bool = False
+    ) -> ReplicationThrottle:
+        """See `AsyncAdmin.throttle_reassignments`."""
+        return self._run(
+            lambda admin: admin.throttle_reassignments(moves, bytes_per_second, validate_only=validate_only)
+        )
+
+    def remove_replication_throttle(
+        self, throttle: ReplicationThrottle | None = None, *, validate_only: bool = False
+    ) -> ReplicationThrottle:
+        """See `AsyncAdmin.remove_replication_throttle`."""
+        return self._run(lambda admin: admin.remove_replication_throttle(throttle, validate_only=validate_only))
 
     def update_features(
         self, levels: Mapping[str, int], *, upgrade_type: str = "upgrade", validate_only: bool = False

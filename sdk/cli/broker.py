@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kraftlog.proto.errors import BrokerIdNotRegisteredError
 from kraftlog.proto.names import validate_topic_name
 from kraftlog.sdk.cli.lazy import Entry, LazyGroup
-from kraftlog.sdk.cli.options import bootstrap_option, client_options, format_option
+from kraftlog.sdk.cli.options import bootstrap_option, client_options, format_option, parse_pairs
 from kraftlog.sdk.cli.output import plural, print_json, table
 from kraftlog.sdk.cli.remote import admin_client
 
@@ -32,6 +33,7 @@ _COLUMNS = (
 
 _COMMANDS = {
     "list": Entry("kraftlog.sdk.cli.broker:list_brokers", "List brokers with their replicas and leaderships."),
+    "alter": Entry("kraftlog.sdk.cli.broker:alter", "Change configs of a broker, or of all, while they run."),
     "drain": Entry("kraftlog.sdk.cli.reassign:drain", "Move all replicas of a broker to others."),
     "unregister": Entry("kraftlog.sdk.cli.broker:unregister", "Forget a broker that will not come back."),
     "log-dirs": Entry("kraftlog.sdk.cli.broker:log_dirs", "Show what brokers have on their disks."),
@@ -95,6 +97,51 @@ def unregister(node: int, bootstrap_servers: str, extra: tuple[str, ...], output
         print_json({"node_id": node, "registered": False})
     else:
         click.echo(f"broker {node} is forgotten")
+
+
+@click.command()
+@click.argument("node", type=click.IntRange(min=0), required=False)
+@click.option("--all", "is_all", is_flag=True, help="Of all brokers that have none of their own.")
+@click.option("-c", "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Set a config.")
+@click.option("--delete-config", "deleted", metavar="KEY", multiple=True, help="Set a config back to its default.")
+@bootstrap_option
+@client_options
+@format_option
+def alter(
+    node: int | None,
+    is_all: bool,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    bootstrap_servers: str,
+    extra: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Change what can be changed while brokers run, of broker NODE or of all: see `kraftctl config keys broker`.
+
+    Everything else is in the brokers' files. Without --config and --delete-config it only shows what is set.
+
+    \b
+    Examples:
+      kraftctl broker alter 2 -c follower.replication.throttled.rate=50000000
+      kraftctl broker alter --all --delete-config leader.replication.throttled.rate
+    """
+    pairs = parse_pairs(configs, "-c")
+    if (node is None) != is_all:
+        raise click.UsageError("name one broker, or give --all")
+    with admin_client(bootstrap_servers, extra) as admin:
+        if pairs or deleted:
+            admin.alter_configs(broker=node, all_brokers=is_all, set=pairs, delete=deleted)
+        cluster = admin.describe_cluster()
+    found = {each.node_id: each.configs for each in cluster.nodes}
+    if node is not None and node not in found:
+        raise BrokerIdNotRegisteredError(f"broker {node} is not registered")
+    shown = dict(cluster.broker_configs if node is None else found[node])
+    if output_format == "json":
+        print_json({"node_id": node, "configs": shown})
+        return
+    click.echo(f"{'all brokers' if node is None else f'broker {node}'}: {plural(len(shown), 'config')} set")
+    for key, value in sorted(shown.items()):
+        click.echo(f"  {key}={value}")
 
 
 @click.command("log-dirs")

@@ -53,6 +53,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.names import display, is_internal_topic
 from kraftlog.proto.seams import CallContext
+from kraftlog.replication.quota import EVERY_BROKER
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.metadata import topic_of
 from kraftlog.server.controller import ControllerClient
@@ -67,6 +68,7 @@ from kraftlog.server.controller.operations import (
     UPDATE_FEATURES,
     Operation,
 )
+from kraftlog.server.dynamic_config import BROKER_CONFIGS
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -74,6 +76,8 @@ Response = TypeVar("Response", bound=Message)
 SOURCE_DEFAULT = "default"
 SOURCE_BROKER = "broker"
 SOURCE_TOPIC = "topic"
+SOURCE_DYNAMIC = "dynamic"
+SOURCE_DYNAMIC_DEFAULT = "dynamic default"
 
 
 class AdminHandler:
@@ -132,7 +136,7 @@ class AdminHandler:
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, context: CallContext
     ) -> IncrementalAlterConfigsResponse:
-        """Each topic succeeds or fails by itself. What a broker is told by its file, only a restart changes."""
+        """Each topic and broker succeeds or fails by itself. What a broker is told by its file, only a restart changes."""
         return await self._change(ALTER_CONFIGS, request)
 
     async def elect_leaders(self, request: ElectLeadersRequest, context: CallContext) -> ElectLeadersResponse:
@@ -259,10 +263,11 @@ class AdminHandler:
                     f"broker {display(resource.name)} does not answer here: ask that broker, this is "
                     f"{self._replicas.node_id}"
                 )
-            return [
+            own = [
                 ConfigEntry(name=key, value=value, source=SOURCE_BROKER if is_set else SOURCE_DEFAULT)
-                for key, (value, is_set) in sorted(self._broker_configs.items())
+                for key, (value, is_set) in self._broker_configs.items()
             ]
+            return sorted([*own, *self._dynamic_entries()], key=lambda entry: entry.name)
         raise InvalidRequestError(f"config resource type {resource.type} is not known: use 2 (topic) or 4 (broker)")
 
     def _topic_entries(self, own: Mapping[str, str]) -> list[ConfigEntry]:
@@ -277,19 +282,40 @@ class AdminHandler:
             entries.append(ConfigEntry(name=name, value=value, source=source, documentation=known.doc))
         return entries
 
+    def _dynamic_entries(self) -> list[ConfigEntry]:
+        """Of this broker, from the metadata."""
+        image = self._replicas.published
+        own, common = (image.configs(RESOURCE_BROKER, name) for name in (str(self._replicas.node_id), EVERY_BROKER))
+        entries: list[ConfigEntry] = []
+        for name, known in BROKER_CONFIGS.items():
+            value, source = known.default, SOURCE_DEFAULT
+            if name in common:
+                value, source = common[name], SOURCE_DYNAMIC_DEFAULT
+            if name in own:
+                value, source = own[name], SOURCE_DYNAMIC
+            entries.append(ConfigEntry(name=name, value=value, source=source, documentation=known.doc))
+        return entries
+
     async def describe_cluster(self, request: DescribeClusterRequest, context: CallContext) -> DescribeClusterResponse:
         """The nodes and the state of the metadata log."""
         is_stale = await self._catch_up(allow_stale=request.allow_stale)
         quorum = self._controller.quorum
         leader_id = quorum.leader_id
         voters = {key.node_id for key in quorum.voters}
+        image = self._replicas.published
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=NO_LEADER if leader_id is None else leader_id,
             nodes=[
-                _cluster_node(broker, context.listener, is_controller=broker.node_id in voters)
-                for broker in self._replicas.published.brokers.values()
+                _cluster_node(
+                    broker,
+                    context.listener,
+                    is_controller=broker.node_id in voters,
+                    configs=image.configs(RESOURCE_BROKER, str(broker.node_id)),
+                )
+                for broker in image.brokers.values()
             ],
+            broker_configs=dict(image.configs(RESOURCE_BROKER, EVERY_BROKER)),
             metadata_log_end_offset=quorum.log_end_offset,
             metadata_high_watermark=quorum.high_watermark,
             metadata_leader_epoch=quorum.metadata_leader_epoch,
@@ -298,7 +324,9 @@ class AdminHandler:
         )
 
 
-def _cluster_node(broker: BrokerImage, listener: str, *, is_controller: bool) -> ClusterNode:
+def _cluster_node(
+    broker: BrokerImage, listener: str, *, is_controller: bool, configs: Mapping[str, str]
+) -> ClusterNode:
     """The address is that for clients of `listener`; for other brokers, if the broker has no such listener."""
     endpoint = broker.endpoint(listener)
     return ClusterNode(
@@ -309,4 +337,5 @@ def _cluster_node(broker: BrokerImage, listener: str, *, is_controller: bool) ->
         fenced=broker.is_fenced,
         broker_epoch=broker.broker_epoch,
         roles=["broker", "controller"] if is_controller else ["broker"],
+        configs=dict(configs),
     )

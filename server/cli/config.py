@@ -7,16 +7,21 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kraftlog.sdk.cli.options import format_option
 from kraftlog.sdk.cli.output import print_json, table
 
+if TYPE_CHECKING:
+    from kraftlog.logstore.config import TopicConfig
+
 SUBJECTS = {
     "node": "Keys of a node's server.properties",
+    "broker": "Keys of a broker that change while it runs (broker alter -c)",
     "topic": "Keys of a topic (topic create -c)",
     "producer": "Options of Producer and AsyncProducer",
     "consumer": "Options of Consumer and AsyncConsumer",
@@ -43,7 +48,7 @@ def config() -> None:
 @click.option("--markdown", is_flag=True, help="As a document, the text of docs/configuration.md.")
 @format_option
 def keys(subject: str | None, markdown: bool, output_format: str) -> None:
-    """List the keys of a node, a topic, a producer or a consumer, with default and meaning."""
+    """List the keys of a node, a broker, a topic, a producer or a consumer, with default and meaning."""
     wanted = [subject] if subject else [*SUBJECTS]
     found = {name: keys_of(name) for name in wanted}
     if output_format == "json":
@@ -61,8 +66,14 @@ def keys_of(subject: str) -> list[Key]:
     match subject:
         case "node":
             return _node_keys()
+        case "broker":
+            from kraftlog.server.dynamic_config import BROKER_CONFIGS
+
+            return _table_keys(BROKER_CONFIGS)
         case "topic":
-            return _topic_keys()
+            from kraftlog.logstore.config import TOPIC_CONFIGS
+
+            return _table_keys(TOPIC_CONFIGS)
         case "producer":
             from kraftlog.sdk.config import ProducerConfig
 
@@ -93,10 +104,8 @@ def _node_keys() -> list[Key]:
     return own + [Key(key, "", f"Default of the topic config {topic}.") for key, topic in TOPIC_DEFAULT_KEYS.items()]
 
 
-def _topic_keys() -> list[Key]:
-    from kraftlog.logstore.config import TOPIC_CONFIGS
-
-    return [Key(name, entry.default, _sentence(entry.doc)) for name, entry in TOPIC_CONFIGS.items()]
+def _table_keys(entries: "Mapping[str, TopicConfig]") -> list[Key]:
+    return [Key(name, entry.default, _sentence(entry.doc)) for name, entry in entries.items()]
 
 
 def _field_keys(config_class: type[Any]) -> list[Key]:

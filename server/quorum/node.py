@@ -51,6 +51,7 @@ from kraftlog.proto.errors import (
 )
 from kraftlog.proto.records import read_header
 from kraftlog.proto.seams import BlockingExecutor, Clock, Random
+from kraftlog.server.dynamic_config import BROKER_CONFIGS, validate_broker_configs
 from kraftlog.server.quorum.describe import FetchTimes, QuorumDescription, describe_quorum
 from kraftlog.server.quorum.driver import QuorumDriver
 from kraftlog.server.quorum.local_controller import LocalController
@@ -147,8 +148,9 @@ class QuorumNode:
             topic_configs=ConfigSchema(
                 names=TOPIC_CONFIGS.keys(),
                 validate=validate_topic_configs,
-                list_defaults={name: known.default for name, known in TOPIC_CONFIGS.items() if known.type == "list"},
+                list_defaults={name: known.default for name, known in TOPIC_CONFIGS.items() if known.is_list},
             ),
+            broker_configs=ConfigSchema(names=BROKER_CONFIGS.keys(), validate=validate_broker_configs),
             on_unclean_election=self._report_unclean_election,
         )
         self.controller = LocalController(

@@ -21,8 +21,9 @@ VALUES: dict[str, SearchStrategy[Any]] = {
     "sint32": st.integers(-(1 << 31), (1 << 31) - 1),
     "string": st.text(max_size=5),
     "bytes": st.binary(max_size=30),
+    "bool": st.booleans(),
 }
-TYPE_NAMES = {4: "uint64", 13: "uint32", 3: "int64", 5: "int32", 17: "sint32", 9: "string", 12: "bytes"}
+TYPE_NAMES = {4: "uint64", 13: "uint32", 3: "int64", 5: "int32", 17: "sint32", 9: "string", 12: "bytes", 8: "bool"}
 
 
 def bodies_of(message_type: Any) -> SearchStrategy[ReplicaBody]:

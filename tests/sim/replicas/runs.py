@@ -329,7 +329,7 @@ def pump(stream: Stream, world: World, direction: int) -> None:
     match direction:
         case 0:
             stream.feed.data_available(stream.leader.partition.key)
-            stream.to_follower.extend(as_sent(stream.feed.poll(1 << 20)))
+            stream.to_follower.extend(as_sent(stream.feed.poll(stream.leader.now_ms, 1 << 20)))
         case 1:
             stream.to_leader.extend(as_sent(stream.following.poll(stream.follower.now_ms)))
         case 2:

@@ -41,6 +41,7 @@ from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.following import LeaderFollowing
 from kraftlog.replication.isr_updates import SETTLE_MS, IsrOutcome, PendingChange, PendingChanges
 from kraftlog.replication.partition import ACKS_ALL, Partition
+from kraftlog.replication.quota import ReplicationQuota
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.unit.kraft.controllers import Harness
 
@@ -226,7 +227,12 @@ class Node:
 
     def following(self, leader_id: int) -> LeaderFollowing:
         if leader_id not in self.followings:
-            self.followings[leader_id] = LeaderFollowing(leader_id, append=self._append, progress=self._progress)
+            self.followings[leader_id] = LeaderFollowing(
+                leader_id,
+                quota=ReplicationQuota.of_follower(self.node_id),
+                append=self._append,
+                progress=self._progress,
+            )
         return self.followings[leader_id]
 
     def _append(self, partition: Partition, body: ReplicaRecords) -> None:
@@ -510,6 +516,7 @@ class World:
             follower.node_id,
             follower.broker_epoch,
             partition_of=lambda topic_id, number: self._partition_at(leader),
+            quota=ReplicationQuota.of_leader(leader.node_id),
             on_ends=lambda partition, moved: None,
             on_unreadable=lambda partition: None,
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kraftlog.logstore import Log, LogConfig, LogDir
-from kraftlog.logstore.cleaning import CleanerManager, Dirtiness, Step, Throttle, look_for_dirt
+from kraftlog.logstore.cleaning import CleanerManager, Dirtiness, Step, look_for_dirt
 from kraftlog.logstore.cleaning.transactions import CleanedTransactions
 from kraftlog.logstore.layout import CLEANED_FILE_SUFFIX, CLEANER_OFFSET_FILE, SWAP_FILE_SUFFIX
 from kraftlog.logstore.observer import CleanerPass, SilentObserver
@@ -518,13 +518,6 @@ class TestWhatIsCompacted:
         assert manager.choose([(log, Dirtiness([], 0, 0, 0, 100, True))]) is None
         manager.forget_all_but([])
         assert manager.uncleanable == {}
-
-    def test_the_throttle(self) -> None:
-        throttle = Throttle(1000)
-        assert throttle.delay_ms(500, 0) == 500
-        assert throttle.delay_ms(500, 500) == 500
-        assert throttle.delay_ms(500, 2000) == 500, "the pause before saves nothing up"
-        assert Throttle(float("inf")).delay_ms(1 << 40, 0) == 0
 
 
 class TestChangesMeanwhile:
