@@ -39,9 +39,10 @@ class GroupClient:
     async def coordinator(self, timeout_ms: float) -> Channel:
         """The coordinator's channel; one attempt to find it if it is not known."""
         if self._coordinator is None:
-            channel = await self._cluster.any_channel(timeout_ms)
+            node = await self._cluster.any_node(timeout_ms)
             request = group_pb2.FindCoordinatorRequest(key=self.group_id, key_type=0)
-            data = await channel.unary(
+            data = await self._cluster.call(
+                node,
                 GROUP_SERVICE + "FindCoordinator",
                 request.SerializeToString(),
                 timeout_ms=min(timeout_ms, self._config.request_timeout_ms),

@@ -17,6 +17,7 @@ from kraftlog.proto.errors import (
     InvalidTopicError,
     KraftlogError,
     LeaderNotAvailableError,
+    RequestTimedOutError,
     UnknownTopicOrPartitionError,
     error_for,
 )
@@ -132,6 +133,16 @@ class Cluster:
     def channel(self, node: NodeInfo) -> Channel:
         return self._channel(node.address)
 
+    async def call(self, node: NodeInfo, method: str, request: bytes, *, timeout_ms: float) -> bytes:
+        """Ask this broker. One that does not answer in time is avoided from then on: it may hang or be cut off, and others
+        know who leads since."""
+        try:
+            return await self.channel(node).unary(method, request, timeout_ms=timeout_ms)
+        except RequestTimedOutError:
+            self.avoid(node.node_id)
+            self.refresh_soon()
+            raise
+
     def node(self, node_id: int) -> NodeInfo | None:
         return self.metadata.nodes.get(node_id)
 
@@ -195,15 +206,15 @@ class Cluster:
                     raise reason or error from None
                 await sleep_ms(min(remaining_ms, backoff.next_ms()))
 
-    async def any_channel(self, timeout_ms: float) -> Channel:
-        """A channel to some broker, learned or from the bootstrap list."""
+    async def any_node(self, timeout_ms: float) -> NodeInfo:
+        """Some broker; those that did not answer last time only where there is no other."""
         if not self.metadata.nodes:
             await self.refresh(timeout_ms)
         known = list(self.metadata.nodes.values())
         usable = [node for node in known if not node.fenced and node.address not in self._avoided] or known
         if not usable:
             raise BrokerNotAvailableError(f"no broker is known: asked {', '.join(self._config.bootstrap_servers)}")
-        return self.channel(usable[self._random.randrange(len(usable))])
+        return usable[self._random.randrange(len(usable))]
 
     async def close(self) -> None:
         self._is_closed = True

@@ -737,33 +737,29 @@ class AsyncAdmin:
 
         async def attempt(limit_ms: float) -> bytes:
             nonlocal attempts
-            channel = await (self._controller(limit_ms) if node_id is None else self._node(node_id, limit_ms))
-            asked = self._cluster.metadata.controller_id if node_id is None else node_id
+            node = await (self._controller(limit_ms) if node_id is None else self._node(node_id, limit_ms))
             attempts += 1
             try:
-                return await channel.unary(ADMIN_SERVICE + method, request, timeout_ms=limit_ms)
+                return await self._cluster.call(node, ADMIN_SERVICE + method, request, timeout_ms=limit_ms)
             except KraftlogError as error:
                 if attempts > 1 and done_before is not None and isinstance(error, done_before):
                     return b""
-                if isinstance(error, RequestTimedOutError):  # it may hang, and others know who leads since
-                    self._cluster.avoid(asked)
-                    self._cluster.refresh_soon()
                 raise
 
         return await self._retrying(attempt)
 
-    async def _controller(self, timeout_ms: float) -> Channel:
+    async def _controller(self, timeout_ms: float) -> NodeInfo:
         metadata = self._cluster.metadata
         if not metadata.nodes:
             metadata = await self._cluster.refresh(timeout_ms)
         node = metadata.nodes.get(metadata.controller_id)
         if node is None or self._cluster.is_avoided(node):
-            return await self._cluster.any_channel(timeout_ms)
-        return self._cluster.channel(node)
+            return await self._cluster.any_node(timeout_ms)
+        return node
 
-    async def _node(self, node_id: int, timeout_ms: float) -> Channel:
+    async def _node(self, node_id: int, timeout_ms: float) -> NodeInfo:
         metadata = await self._cluster.refresh(timeout_ms)
-        return self._cluster.channel(_living(metadata.nodes, [node_id])[0])
+        return _living(metadata.nodes, [node_id])[0]
 
     async def _retrying(self, attempt: Callable[[float], Awaitable[T]]) -> T:
         timeout_ms = self.config.default_api_timeout_ms

@@ -195,9 +195,9 @@ class Sender:
         try:
             while self.accumulator.needs_identity:
                 try:
-                    channel = await self.cluster.any_channel(self.config.request_timeout_ms)
                     timeout_ms = self.config.request_timeout_ms
-                    data = await channel.unary(INIT_PRODUCER_ID_METHOD, request, timeout_ms=timeout_ms)
+                    node = await self.cluster.any_node(timeout_ms)
+                    data = await self.cluster.call(node, INIT_PRODUCER_ID_METHOD, request, timeout_ms=timeout_ms)
                     answer = broker_pb2.InitProducerIdResponse.FromString(data)
                     if answer.error_code:
                         raise error_for(answer.error_code, answer.error_message)

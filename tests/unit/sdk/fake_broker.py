@@ -164,6 +164,8 @@ class FakeCluster:
         """Nodes that refuse connections."""
         self.frozen: set[int] = set()
         """Nodes that answer nothing, as under SIGSTOP."""
+        self.cut_off: set[int] = set()
+        """Nodes that only clients reach: of unary calls they answer Metadata alone, which needs nobody else."""
         self.streams: list[FakeStream] = []
         self.calls: list[tuple[int, str]] = []
         self.on_produce: Callable[[str, FakePartition, bytes], int | None] | None = None
@@ -738,7 +740,8 @@ class FakeChannel:
         node = self.node()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
-        while node in self.cluster.frozen:
+        needs_others = not method.endswith("/Metadata")
+        while node in self.cluster.frozen or (needs_others and node in self.cluster.cut_off):
             await asyncio.sleep(min(0.5, max(0.0, deadline - loop.time())))
             if loop.time() >= deadline:
                 raise RequestTimedOutError(f"the broker at {self.address} did not answer {method}")
