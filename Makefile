@@ -25,7 +25,7 @@ FIND_PYTHON = for python in $(PYTHON) python3 python3.13 python3.12 python3.11 p
 	test -n "$$python" || { echo 'kraftlog needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python' >&2; exit 1; }
 PROTOC = .venv-proto/bin/python -m grpc_tools.protoc -Ikraftlog/proto=proto $(patsubst %,kraftlog/%,$(wildcard proto/*.proto))
 SIMULATOR = $(BIN)/python -m kraftlog.testing.$(if $(filter quorum,$(SIM)),raft_sim,sim)
-TALLY = tests/sim/raft/tally.csv
+TALLY = tests/sim/$(if $(filter quorum,$(SIM)),raft/)tally.csv
 PYRIGHT = PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 # Every module by the path of its import name: by its place in the checkout it would be a second module with other types.
 MODULES = `find -L build/types/kraftlog build/types/pyspark_kraftlog -name '*.py' -not -name '*_pb2*' \
@@ -55,8 +55,8 @@ test-deep: $(INSTALLED) ## the long tests, two hours; PART=property runs one fol
 sim: $(INSTALLED) ## one simulated cluster with crashes: SEED=n replays that run; SIM=quorum: the quorum alone
 	@$(SIMULATOR) --seed $(SEED) $(ARGS)
 
-soak: $(INSTALLED) ## many simulated clusters: SEEDS=n from SEED on; SIM=quorum: n more for its tally
-	@$(SIMULATOR) --seeds $(SEEDS) $(if $(filter quorum,$(SIM)),--tally $(TALLY),--seed $(SEED)) $(ARGS)
+soak: $(INSTALLED) ## SEEDS=n more simulated clusters for the tally of all that were ever run; SIM=quorum: for that of quorums
+	@$(SIMULATOR) --seeds $(SEEDS) --tally $(TALLY) $(ARGS)
 
 bench: $(INSTALLED) ## throughput beside Apache Kafka, as a table
 	@$(BIN)/python benchmarks/run.py $(ARGS)

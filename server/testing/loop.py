@@ -77,6 +77,38 @@ class RunawayError(SimulationError):
     """The loop ran very many callbacks, or a very long virtual time, without coming to its end."""
 
 
+class Timeline:
+    """The time of one machine, whose clock runs slow or fast: so many local seconds pass in a second of the loop's."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        """At first as the loop's."""
+        self.rate = 1.0
+        self._loop = loop
+        self._true = self._local = loop.now
+
+    @property
+    def now(self) -> float:
+        return self.local(self._loop.now)
+
+    @property
+    def drift_ms(self) -> float:
+        """How much the clock has gained or lost since its last change of rate."""
+        return abs((self._loop.now - self._true) * (self.rate - 1)) * 1000
+
+    def local(self, true: float) -> float:
+        """What the machine's clock says at that moment of the loop's time, which must not lie before the last change."""
+        return self._local + (true - self._true) * self.rate
+
+    def true(self, local: float) -> float:
+        """When the machine's clock will say so, if its rate does not change."""
+        return self._true + (local - self._local) / self.rate
+
+    def run_at(self, rate: float) -> None:
+        """Let so many local seconds pass in a second from here on. Timers that were set are due at other moments then."""
+        self._local, self._true, self.rate = self.now, self._loop.now, rate
+        self._loop.timeline_changed(self)
+
+
 class SimProcess:
     """What dies together: the tasks and callbacks of one simulated operating-system process.
 
@@ -87,6 +119,8 @@ class SimProcess:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
+        self.timeline: Timeline | None = None
+        """By which its timers run and its loop's time is told; None: the loop's own."""
         self.check: Callable[[], None] | None = None
         """Looks at the process after each of its callbacks; called by who runs the simulation."""
         self._tasks: dict[SimTask[Any], None] = {}
@@ -277,9 +311,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # --- time and scheduling
 
-    def time(self) -> float:
+    @property
+    def now(self) -> float:
         """Virtual seconds since the loop was made, plus `START_SECONDS`."""
         return self._now
+
+    def time(self) -> float:
+        """The same, as the machine of the running code measures it: see `Timeline`."""
+        process = _process.get()
+        if process is None or process.timeline is None:
+            return self._now
+        return process.timeline.now
+
+    def timeline_changed(self, timeline: Timeline) -> None:
+        """Of use to timelines only."""
+        self._timers = [
+            (max(self._now_ticks, _ticks(timeline.true(timer.due))), serial, timer)
+            if timer.process is not None and timer.process.timeline is timeline
+            else (ticks, serial, timer)
+            for ticks, serial, timer in self._timers
+        ]
+        heapq.heapify(self._timers)
 
     def call_soon(
         self,
@@ -300,6 +352,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
+        process = _process.get() if context is None else context.get(_process)
+        if process is not None and process.timeline is not None:
+            return self.call_at(process.timeline.now + max(delay, 0.0), callback, *args, context=context)
         if delay > 0:
             when = self._now + delay
             ticks = _ticks(when)
@@ -316,7 +371,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self._set_timer(_ticks(when), when, callback, args, context)
+        process = _process.get() if context is None else context.get(_process)
+        if process is None or process.timeline is None:
+            return self._set_timer(_ticks(when), when, callback, args, context)
+        ticks = _ticks(process.timeline.true(when))
+        if ticks <= self._now_ticks and when > process.timeline.now:
+            ticks = self._now_ticks + 1  # a rounding error away: time must move on
+        return self._set_timer(ticks, when, callback, args, context)
 
     def _set_timer(
         self,

@@ -589,14 +589,14 @@ class _Pipe:
                 self._writer = None
         self._unread_bytes += len(message)
         self._network.tap(self, message)
-        self._push(lambda: self._arrive(message), with_previous=self._opened_at == self._network.loop.time())
+        self._push(lambda: self._arrive(message), with_previous=self._opened_at == self._network.loop.now)
         if self._network.draw_pause():
             await asyncio.sleep(0)
 
     def push_open(self, arrived: Callable[[], None]) -> None:
         """The call itself travels first, in one packet with a message that is sent at once."""
         self._push(arrived)
-        self._opened_at = self._network.loop.time()
+        self._opened_at = self._network.loop.now
 
     def push_end(self, error: KraftlogError | None) -> None:
         """After what was sent, the reader sees the end (or the error, as the receiver's copy)."""
@@ -669,12 +669,12 @@ class _Pipe:
         if in_flight and with_previous:
             at = in_flight[-1][0]
         else:
-            at = self._network.loop.time() + self._network.draw_latency()
+            at = self._network.loop.now + self._network.draw_latency()
             if in_flight:
                 at = max(at, in_flight[-1][0])
         in_flight.append((at, arrive))
         if not self._is_pumping:
-            self._schedule(at - self._network.loop.time())
+            self._schedule(at - self._network.loop.now)
 
     def _schedule(self, delay: float) -> None:
         self._is_pumping = True
@@ -689,7 +689,7 @@ class _Pipe:
             self._network.hold(self)
             return
         self._is_pumping = False
-        now = self._network.loop.time()
+        now = self._network.loop.now
         while self._in_flight and self._in_flight[0][0] <= now:
             self._in_flight.popleft()[1]()
         if self._in_flight and not self._is_pumping:

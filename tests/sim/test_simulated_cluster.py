@@ -1,19 +1,21 @@
 """Seeds: three nodes with their clients, every partition on all of them, min.insync.replicas 2.
 
 Nodes lose power alone and together, are killed, stopped, cut off from each other in one direction or both, have slow disks
-and lose whole disks; partitions are given other replicas, and the topic another configuration. What was acknowledged is never
+and lose whole disks; clocks run slow and fast, and jump; partitions are given other replicas, and the topic another configuration. What was acknowledged is never
 lost, changed, duplicated or reordered; when all has healed every replica is in sync and every partition has acknowledged
 another record within 30 virtual seconds. `make test` runs the first seeds, `make test-deep` those up to
 KRAFTLOG_SEEDS. A seed that fails prints its last events and how it is replayed.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
 from kraftlog.replication.in_sync import InSync
 from kraftlog.replication.returning import ReturningBroker
 from kraftlog.testing.sim import SimulationConfig, simulate
+from kraftlog.testing.sim.__main__ import FIRST_SOAKED_SEED, SOAK_GOAL, main
 from tests.sim.seeds import RecordProperty, first_violation, run_seeds, trace_hash
 
 SEEDS = 120  # of 200 virtual seconds each under faults
@@ -47,6 +49,21 @@ def test_one_seed_is_one_run_in_every_process() -> None:
 @pytest.mark.parametrize("seed", range(3, 23))
 def test_one_seed_is_one_run_for_many_seeds(seed: int) -> None:
     assert trace_hash(seed, 1, nodes=3) == trace_hash(seed, 2, nodes=3)
+
+
+def test_the_tally_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whichever way the runs were ended; a committed one is added to by `make soak`."""
+    file = tmp_path / "tally.csv"
+    for number in (1, 2):
+        assert main(["--tally", str(file), "--seeds", str(number), "--duration", "3"]) == 0
+    heading, first, second = file.read_text().splitlines()
+    assert heading == "date,commit,first_seed,seeds,seeds_per_cpu_second,virtual_seconds,bad_seeds"
+    assert [line.split(",")[2:4] for line in (first, second)] == [
+        [str(FIRST_SOAKED_SEED), "1"],
+        [str(FIRST_SOAKED_SEED + 1), "2"],
+    ]
+    assert int(first.split(",")[5]) > 0
+    assert f"3 of {SOAK_GOAL} seeds in {file}" in capsys.readouterr().out
 
 
 # --- the simulation sees: rules switched off one at a time

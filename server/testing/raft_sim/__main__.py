@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from kraftlog.testing.raft_sim import tally
 from kraftlog.testing.raft_sim.modes import MODES
 from kraftlog.testing.raft_sim.plans import Plan, plan_of
 from kraftlog.testing.raft_sim.runs import STEPS, Run, minimise, run_plan, run_seed
 from kraftlog.testing.raft_sim.world import EngineFactory
+from kraftlog.testing.tally import Outcome, Tally
 
+FIRST_SOAKED_SEED = 20_001
+SOAK_GOAL = 100_000  # seeds
 CORE = "kraftlog.testing.raft_sim.core_engine:CoreEngine"
 
 
@@ -92,22 +94,10 @@ def _run_many(factory: EngineFactory, plan: Plan | None, seeds: range, steps: in
 
 
 def _soak(factory: EngineFactory, plan: Plan | None, count: int, path: Path, steps: int) -> int:
-    """Whatever ends it, Ctrl-C and SIGTERM too, what was run is in the tally."""
-    first = tally.next_seed(path)
-    started = time.process_time()
-    done, bad = 0, []
-    try:
-        for run in _runs(factory, plan, range(first, first + count), steps):
-            done += 1
-            if run.is_bad:
-                bad.append(run.world.seed)
-    finally:
-        seconds = time.process_time() - started
-        if done:
-            tally.add(path, first=first, count=done, bad=bad, cpu_seconds=seconds)
-            print(f"{done} seeds from {first} on, {len(bad)} bad, {done / seconds:.1f} seeds per second of CPU")
-            print(f"{tally.total(path)} of {tally.GOAL} seeds in {path}")
-    return 1 if bad else 0
+    tally = Tally(path, first_seed=FIRST_SOAKED_SEED, goal=SOAK_GOAL)
+    first = tally.next_seed
+    runs = _runs(factory, plan, range(first, first + count), steps)
+    return 0 if tally.soak(Outcome(run.world.seed, run.is_bad) for run in runs) else 1
 
 
 if __name__ == "__main__":

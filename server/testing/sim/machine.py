@@ -19,7 +19,7 @@ from kraftlog.server.storage import Voters, format_node_directory
 from kraftlog.testing.clock import SimClock
 from kraftlog.testing.executor import SimExecutor
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
-from kraftlog.testing.loop import SimProcess, SimTask, VirtualLoop
+from kraftlog.testing.loop import SimProcess, SimTask, Timeline, VirtualLoop
 from kraftlog.testing.network import SimNetwork
 from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.durable import CachedLogs, DurableLogs, DurableOffsets
@@ -71,6 +71,10 @@ class Counters:
     starts: int = 0
     torn_operations: int = 0
     disk_losses: int = 0
+    clock_rates: int = 0
+    """How often a clock began to run slow or fast."""
+    drift_ms: float = 0.0
+    """How far clocks have come from the true time by that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ class Machine:
         name = f"{self.host}#{self._lives}"
         site.note(f"start {name}")
         process = SimProcess(name)
+        process.timeline = self.clock.timeline
         pairs = {
             "node.id": str(self.number),
             "process.roles": "broker,controller",
@@ -267,6 +272,20 @@ class Machine:
         self.is_whole = False
         self._new_disk()
         self.format({})
+
+    def set_clock_rate(self, rate: float) -> None:
+        """From here on the machine's clock runs at `rate`, and with it all timers of the node."""
+        site, timeline = self.site, self.clock.timeline
+        site.note(f"clock rate {self.host} {rate:g}")
+        if timeline is None:
+            if rate == 1:
+                return
+            timeline = self.clock.timeline = Timeline(site.loop)
+            if self._life is not None:
+                self._life.process.timeline = timeline
+        site.counters.drift_ms += timeline.drift_ms
+        site.counters.clock_rates += rate != 1
+        timeline.run_at(rate)
 
     def slow_disk(self, factor: float) -> None:
         """From here on all blocking work takes `factor` times as long as usual."""

@@ -98,6 +98,9 @@ class Nemesis:
                 world.loop.call_later(planned.duration_ms / 1000, machine.slow_disk, 1.0)
             case Fault.CLOCK_JUMP:
                 machine.clock.be_off_by(planned.amount)
+            case Fault.CLOCK_RATE:
+                machine.set_clock_rate(planned.amount / 100)
+                world.loop.call_later(planned.duration_ms / 1000, machine.set_clock_rate, 1.0)
             case Fault.REASSIGN:
                 self._operate(self._reassign(planned))
             case Fault.CONFIG:

@@ -31,6 +31,8 @@ class Fault(StrEnum):
     CLOCK_JUMP = "clock-jump"
     """The node's wall clock jumps, to be off by `amount` milliseconds. Jumps do not add up: beyond
     message.timestamp.after.max.ms every record would be refused."""
+    CLOCK_RATE = "clock-rate"
+    """The node's clock, monotonic and wall, runs at `amount` per cent of the true rate for `duration_ms`."""
     SLOW_DISK = "slow-disk"
     """All blocking work of the node takes `amount` times as long for `duration_ms`."""
     CONSUMER_LEAVES = "consumer-leaves"
@@ -92,7 +94,16 @@ _CLUSTER_WEIGHTS = {
     Fault.DISK_LOSS: 2,
     Fault.REASSIGN: 3,
     Fault.CONFIG: 2,
+    Fault.CLOCK_RATE: 3,
 }
+CLOCK_RATES = (
+    50,
+    90,
+    95,
+    105,
+    110,
+    200,
+)  # quartz is within 0.01 % of the truth, a badly virtualised clock may be anywhere
 _CRASHES = (Fault.POWER_LOSS, Fault.POWER_LOSS_IN_WRITE, Fault.KILL)
 CRASHES_MIN = 3
 FLUSH_POLICY_SHARE = 0.3  # of the runs
@@ -171,6 +182,9 @@ def _draw_one(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedF
             return PlannedFault(at_ms, fault, duration_ms=randomness.uniform(100, 3_000), amount=amount)
         case Fault.CLOCK_JUMP:
             return PlannedFault(at_ms, fault, amount=randomness.randrange(-3_600_000, 3_600_000))
+        case Fault.CLOCK_RATE:
+            amount = randomness.choice(CLOCK_RATES)
+            return PlannedFault(at_ms, fault, duration_ms=randomness.uniform(1_000, 40_000), amount=amount)
         case Fault.CUT_OFF | Fault.CUT_OFF_ONE_WAY | Fault.CUT_LINK:
             duration_ms = randomness.uniform(50, 15_000)  # up to several session time-outs
             amount, client = randomness.randrange(2), randomness.randrange(64)

@@ -95,7 +95,8 @@ class SimulationResult:
             f"{self.compacted} compacted | "
             f"{self.faults} faults, {self.counters.power_losses} power losses ({self.counters.torn_operations} within an "
             f"operation), {self.counters.kills} kills, {self.counters.stops} stops, "
-            f"{self.counters.disk_losses} disks lost | {self.events} events, "
+            f"{self.counters.disk_losses} disks lost, {self.counters.clock_rates} slow or fast clocks "
+            f"({self.counters.drift_ms / 1000:.1f} s of drift) | {self.events} events, "
             f"{self.virtual_seconds:.0f} virtual s in {self.cpu_seconds:.2f} s of CPU | trace {self.digest[:16]}"
         )
 
@@ -305,6 +306,7 @@ class _Run:
         world.network.heal()
         for machine in world.machines:
             machine.fs.stop_after(None)
+            machine.set_clock_rate(1.0)
         world.start()
         deadline = world.loop.time() + PROGRESS_TIMEOUT_S
         probe = Probe(world, "probe", TOPIC, self.config.partitions)

@@ -147,7 +147,7 @@ class World:
 
     def note(self, line: str) -> None:
         """Add a line to the trace, with the virtual time."""
-        self.trace.add(f"{self.loop.time():.6f} {line}")
+        self.trace.add(f"{self.loop.now:.6f} {line}")
 
     def on_log(self, record: logging.LogRecord) -> None:
         """A component logged something. ERROR and above from a living process is a violation."""
@@ -155,7 +155,7 @@ class World:
             return
         process = current_process()
         name = process.name if process is not None else "-"
-        line = f"{self.loop.time():.6f} log {name} {record.levelname} {record.name}: {record.getMessage()}"
+        line = f"{self.loop.now:.6f} log {name} {record.levelname} {record.name}: {record.getMessage()}"
         self.trace.comment(line)
         if record.exc_info:
             self.trace.comment("".join(traceback.format_exception(*record.exc_info)))

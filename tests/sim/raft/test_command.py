@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kraftlog.testing.raft_sim import tally
-from kraftlog.testing.raft_sim.__main__ import main
+from kraftlog.testing.raft_sim.__main__ import FIRST_SOAKED_SEED, SOAK_GOAL, main
+from kraftlog.testing.tally import Tally
 
 MUTANT = "tests.sim.raft.mutants:ForgetsVote"
 
@@ -42,12 +42,13 @@ def test_a_bad_seed_is_named_and_made_smaller(capsys: pytest.CaptureFixture[str]
 def test_the_tally_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line for each time, with the seeds that were bad."""
     file = tmp_path / "tally.csv"
+    tally = Tally(file, first_seed=FIRST_SOAKED_SEED, goal=SOAK_GOAL)
     assert main(["--tally", str(file), "--seeds", "4"]) == 0
-    assert tally.next_seed(file) == tally.FIRST_SEED + 4
+    assert tally.next_seed == FIRST_SOAKED_SEED + 4
     assert main(["--tally", str(file), "--seeds", "2", "--engine", MUTANT, "--mode", "chaos", "--voters", "5"]) == 1
-    assert (tally.next_seed(file), tally.total(file)) == (tally.FIRST_SEED + 6, 6)
+    assert (tally.next_seed, tally.total) == (FIRST_SOAKED_SEED + 6, 6)
     heading, good, bad = file.read_text().splitlines()
     assert heading.startswith("date,commit,first_seed,seeds,")
     assert good.split(",")[2:4] == ["20001", "4"]
     assert bad.split(",")[-1]
-    assert f"6 of {tally.GOAL} seeds in {file}" in capsys.readouterr().out
+    assert f"6 of {SOAK_GOAL} seeds in {file}" in capsys.readouterr().out

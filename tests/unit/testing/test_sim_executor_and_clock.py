@@ -8,7 +8,7 @@ import pytest
 
 from kraftlog.testing.clock import EPOCH_MS, SimClock
 from kraftlog.testing.executor import SimExecutor
-from kraftlog.testing.loop import SimProcess, SimulationError, VirtualLoop, run_virtual
+from kraftlog.testing.loop import SimProcess, SimulationError, Timeline, VirtualLoop, run_virtual
 from kraftlog.testing.randomness import SeedSource
 
 
@@ -107,6 +107,28 @@ def test_the_wall_clock_jumps_and_the_monotonic_one_does_not() -> None:
         clock.set_wall_ms(5)
         assert clock.wall_ms() == 5
         assert clock.monotonic_ms() == before
+
+    run_virtual(main(), loop=loop)
+
+
+def test_both_clocks_of_a_host_follow_its_timeline() -> None:
+    """Whoever asks: the host's own processes, or others."""
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        clock = SimClock(loop)
+        clock.timeline = Timeline(loop)
+        clock.timeline.run_at(1.1)
+        await asyncio.sleep(10)
+        process = SimProcess("host")
+        process.timeline = clock.timeline
+
+        async def look() -> None:
+            assert clock.monotonic_ms() == loop.time() * 1000
+
+        await loop.spawn(process, look())
+        assert clock.monotonic_ms() == pytest.approx(loop.time() * 1000 + 1_000)
+        assert clock.wall_ms() == EPOCH_MS + 11_000
 
     run_virtual(main(), loop=loop)
 

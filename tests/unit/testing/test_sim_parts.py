@@ -99,6 +99,7 @@ SEVERAL = {
     Fault.DISK_LOSS,
     Fault.REASSIGN,
     Fault.CONFIG,
+    Fault.CLOCK_RATE,
     Fault.FLUSH_POLICY,
 }
 """What befalls a cluster of several nodes alone."""

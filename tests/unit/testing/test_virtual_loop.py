@@ -1,6 +1,7 @@
 """The virtual loop: time, order, processes, and what it refuses."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from kraftlog.testing.loop import (
     RunawayError,
     SimProcess,
     SimulationError,
+    Timeline,
     VirtualLoop,
     current_process,
     no_garbage_collection,
@@ -64,6 +66,63 @@ def test_a_timer_that_rounds_short_of_its_deadline_does_not_spin() -> None:
         return wakes
 
     assert run_virtual(main()) <= 2
+
+
+def test_a_fast_or_slow_clock_moves_the_timers_of_its_process_and_of_no_other() -> None:
+    """Those that are set already, too; asyncio's sleeps and time-outs follow the process's own time."""
+    loop = VirtualLoop()
+    timeline, seen = Timeline(loop), list[tuple[str, float, float]]()
+
+    async def work(name: str) -> None:
+        began_s, true_s = loop.time(), loop.now
+        for _ in range(2):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(10):
+                    await asyncio.sleep(100)
+            seen.append((name, loop.time() - began_s, loop.now - true_s))
+
+    async def main() -> None:
+        fast, other = SimProcess("fast"), SimProcess("other")
+        fast.timeline = timeline
+        tasks = [loop.spawn(process, work(process.name)) for process in (fast, other)]
+        await asyncio.sleep(4)
+        timeline.run_at(2)  # 6 of 10 seconds are left: 3 on a fast clock
+        await asyncio.sleep(5)
+        timeline.run_at(0.5)  # 6 of 10 again: 12
+        await asyncio.gather(*tasks)
+
+    run_virtual(main(), loop=loop)
+    assert seen == [
+        ("fast", pytest.approx(10), pytest.approx(7)),
+        ("other", 10, 10),
+        ("other", 20, 20),
+        ("fast", pytest.approx(20), pytest.approx(21)),
+    ]
+
+
+@pytest.mark.parametrize("rate", [0.37, 0.9, 1.1, 1.7])
+def test_a_timer_does_not_spin_on_a_clock_of_an_odd_rate(rate: float) -> None:
+    """A deadline that is a rounding error away lets time move on."""
+    loop = VirtualLoop(events_per_instant_max=2_000)
+    process, wakes = SimProcess("odd"), 0
+
+    async def work() -> None:
+        nonlocal wakes
+        for number in range(200):
+            deadline_s = loop.time() + 0.1 + number / 7e6
+            while loop.time() < deadline_s:
+                wakes += 1
+                passed = loop.create_future()
+                loop.call_at(deadline_s, passed.set_result, None)
+                await passed
+
+    async def main() -> None:
+        process.timeline = Timeline(loop)
+        process.timeline.run_at(rate)
+        await loop.spawn(process, work())
+
+    run_virtual(main(), loop=loop, max_seconds=1_000)
+    assert 200 <= wakes <= 400
 
 
 def test_asyncio_timeouts_and_wait_for_work_on_virtual_time() -> None:
