@@ -1,7 +1,7 @@
 """A network of its own for each process of a test: namespaces on one bridge, and links that can be cut in one direction.
 
 A cut is a wrong hardware address in the sender's (permanent) neighbour table: packets leave and reach nobody, in
-silence, as with a broken cable; nothing but iproute2 is needed. Needs root.
+silence, as with a broken cable; nothing but iproute2 and util-linux is needed. Needs root.
 """
 
 import ctypes
@@ -45,7 +45,7 @@ class NetworkNamespaces:
 
     def command_prefix(self, member: str) -> Sequence[str]:
         """Runs the command that follows it where the member is, as the same process."""
-        return ("ip", "netns", "exec", self._namespace(member))
+        return _inside(self._namespace(member))
 
     def cut(self, sources: Collection[str], destinations: Collection[str]) -> None:
         """What sources send to destinations is lost from here on; the other direction goes on."""
@@ -60,7 +60,7 @@ class NetworkNamespaces:
 
         def enter() -> T:
             libc = ctypes.CDLL(None, use_errno=True)
-            with open(f"/run/netns/{self._namespace(member)}") as namespace:
+            with open(_path(self._namespace(member))) as namespace:
                 if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
                     raise OSError(ctypes.get_errno(), f"setns to {self._namespace(member)}")
             return work()
@@ -73,16 +73,16 @@ class NetworkNamespaces:
         for name in (self._hub, *map(self._namespace, self._numbers)):
             _ip("netns", "add", name)
             self._made.append(name)
-        _ip("-n", self._hub, "link", "add", "bridge", "up", "type", "bridge")
+        _ip("link", "add", "bridge", "up", "type", "bridge", inside=self._hub)
         for member, number in self._numbers.items():
             namespace = self._namespace(member)
             mac = self._hardware_address(member)
             peer = ("peer", "name", "eth0", "address", mac, "netns", namespace)
-            _ip("-n", self._hub, "link", "add", f"port{number}", "type", "veth", *peer)
-            _ip("-n", self._hub, "link", "set", f"port{number}", "master", "bridge", "up")
-            _ip("-n", namespace, "link", "set", "lo", "up")
-            _ip("-n", namespace, "link", "set", "eth0", "up")
-            _ip("-n", namespace, "address", "add", f"{self.address(member)}/24", "dev", "eth0")
+            _ip("link", "add", f"port{number}", "type", "veth", *peer, inside=self._hub)
+            _ip("link", "set", f"port{number}", "master", "bridge", "up", inside=self._hub)
+            _ip("link", "set", "lo", "up", inside=namespace)
+            _ip("link", "set", "eth0", "up", inside=namespace)
+            _ip("address", "add", f"{self.address(member)}/24", "dev", "eth0", inside=namespace)
         self.heal()
 
     def close(self) -> None:
@@ -96,9 +96,8 @@ class NetworkNamespaces:
         for source, destination in permutations(self._numbers, 2):
             if source in sources and destination in destinations:
                 neighbour = (self.address(destination), "lladdr", hardware_address(destination))
-                _ip(
-                    "-n", self._namespace(source), "neighbour", "replace", *neighbour, "nud", "permanent", "dev", "eth0"
-                )
+                entry = ("replace", *neighbour, "nud", "permanent", "dev", "eth0")
+                _ip("neighbour", *entry, inside=self._namespace(source))
 
     def _namespace(self, member: str) -> str:
         return f"{self._prefix}-{member}"
@@ -112,8 +111,9 @@ def network_namespaces(*members: str) -> Iterator[NetworkNamespaces]:
     """Skips the test, with the reason, where that cannot be had."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
-    if shutil.which("ip") is None:
-        pytest.skip("ip (iproute2) is not installed")
+    for tool, package in (("ip", "iproute2"), ("nsenter", "util-linux")):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} ({package}) is not installed")
     network = NetworkNamespaces(members)
     try:
         try:
@@ -150,5 +150,16 @@ def nodes_in(
     return nodes
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+def _path(namespace: str) -> str:
+    return f"/run/netns/{namespace}"
+
+
+def _inside(namespace: str) -> tuple[str, ...]:
+    """Not `ip netns exec` or `ip -n`: both take a copy of all mounts along, and a disk of another test that is unmounted
+    meanwhile stays in use by the copy (after a power cut: as the dead file system that it was)."""
+    return ("nsenter", f"--net={_path(namespace)}")
+
+
+def _ip(*arguments: str, inside: str = "") -> None:
+    command = (*(_inside(inside) if inside else ()), "ip", *arguments)
+    subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,8 +1,10 @@
 """Cuts of `namespaces` lose packets, in the one direction, until they are healed: or tests with them prove nothing."""
 
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,7 +65,15 @@ def test_a_process_runs_where_its_member_is(network: NetworkNamespaces) -> None:
     ).stdout
     assert network.address("b") in shown
     names = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
-    name = network.command_prefix("b")[-1]
+    name = Path(network.command_prefix("b")[-1]).name
     assert name in names
     network.close()
     assert name not in subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+
+
+def test_a_process_inside_has_the_mounts_of_all(network: NetworkNamespaces) -> None:
+    """A copy of them would keep the disk that another test unmounts, as dead as a power cut left it, until the process ends."""
+    shown = subprocess.run(
+        [*network.command_prefix("b"), "readlink", "/proc/self/ns/mnt"], check=True, capture_output=True, text=True
+    ).stdout
+    assert shown.strip() == os.readlink("/proc/self/ns/mnt")
