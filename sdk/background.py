@@ -7,7 +7,6 @@ stands still until the fork is done. The child starts a loop of its own at first
 
 import asyncio
 import atexit
-import concurrent.futures
 import ctypes
 import logging
 import os
@@ -18,13 +17,13 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from kraftlog.proto.errors import IllegalStateError, RequestTimedOutError
+from kraftlog.proto.errors import ClientClosedError, IllegalStateError, RequestTimedOutError
+from kraftlog.sdk.latch import WAIT_SLICE_S, Latch
 
 log = logging.getLogger("kraftlog.sdk")
 
 T = TypeVar("T")
 
-WAIT_SLICE_S = 0.1  # a blocked main thread looks at signals so often
 QUIESCE_TIMEOUT_S = 2.0  # how long a fork waits for the loop to close its channels
 STOP_TIMEOUT_S = 2.0
 WIND_DOWN_S = 0.2
@@ -43,30 +42,46 @@ class _Call(Generic[T]):
     interrupts, it would be dropped without having been awaited."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self.result: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.done = Latch()
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[T] | None = None
-        loop.call_soon_threadsafe(self._start)
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._is_dropped = False
 
-    def _start(self) -> None:
-        if self.result.cancelled():
-            return
-        self._task = self._loop.create_task(self._work())
-        self._task.add_done_callback(self._finish)
+    def start(self) -> None:
+        """On the loop."""
+        if not self._is_dropped:
+            self._task = self._loop.create_task(self._work())
+            self._task.add_done_callback(self._finish)
 
     def _finish(self, task: asyncio.Task[T]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if self.result.cancelled() or task.cancelled():
-            self.result.cancel()
-        elif error is not None:
-            self.result.set_exception(error)
+        self._task = (
+            None  # its last reference goes here: Ctrl-C in a destructor, in the caller's thread, would get lost
+        )
+        if task.cancelled():
+            self._error = ClientClosedError("the event loop was stopped: the process ends")
         else:
-            self.result.set_result(task.result())
+            self._error = task.exception()
+        if self._error is None:
+            self._results.append(task.result())
+        self.done.open()
 
-    def cancel(self) -> None:
+    def take_result(self) -> T:
+        """Of a call that is done: what its coroutine returned or raised. Once: nothing here keeps an error afterwards,
+        whose traceback holds the caller's frames."""
+        error, self._error = self._error, None
+        if error is None:
+            return self._results.pop()
+        try:
+            raise error
+        finally:
+            del error
+
+    def drop(self) -> None:
         """On the loop. Nobody waits any more."""
-        self.result.cancel()
+        self._is_dropped = True
         if self._task is not None:
             self._task.cancel()
 
@@ -99,18 +114,16 @@ class BackgroundLoop:
         call = _Call(self.loop, work)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
+            self.call_soon(call.start)
             while True:
                 slice_s = WAIT_SLICE_S if deadline is None else min(WAIT_SLICE_S, deadline - time.monotonic())
-                try:
-                    return call.result.result(max(0.0, slice_s))
-                except concurrent.futures.TimeoutError:
-                    if call.result.done():
-                        raise
-                    if slice_s <= 0:
-                        raise RequestTimedOutError(f"no result within {timeout_s} s") from None
+                if call.done.wait(max(0.0, slice_s)):
+                    return call.take_result()
+                if slice_s <= 0:
+                    raise RequestTimedOutError(f"no result within {timeout_s} s")
         finally:
-            if not call.result.done():
-                self.loop.call_soon_threadsafe(call.cancel)
+            if not call.done.is_open:
+                self.call_soon(call.drop)
 
     def stop(self) -> None:
         """End the thread. Tasks get a moment to end by themselves (gRPC's do after a cancel), then they are cancelled."""

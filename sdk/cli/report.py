@@ -50,9 +50,19 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
             place = f"{error.filename}: " if error.filename else ""
             code = ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED
             return _print(f"{place}{error.strerror or error}", code, "", None, as_json)
+        case _ if _is_of_ctrl_c(error):
+            return ExitCode.INTERRUPTED
         case _:
             advice = f"This is a bug in kraftlog: run again with {DEBUG}=1 and report the traceback."
             return _print(f"{type(error).__name__}: {error}", ExitCode.INTERNAL, advice, None, as_json)
+
+
+def _is_of_ctrl_c(error: BaseException) -> bool:
+    """Whether it was raised while Ctrl-C went through: code that is not ours may stumble over it anywhere."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause is not None
 
 
 def _print(message: str, exit_code: ExitCode, advice: str, code: ErrorCode | None, as_json: bool) -> ExitCode:

@@ -1,7 +1,8 @@
 """Records that wait to be acknowledged: batches per partition, their memory, order and sequence numbers.
 
 A plain object without I/O: it is told the time and what brokers answered, and says which batch may be sent next. Every
-method needs the caller to hold `lock`, except those that say otherwise.
+method needs the caller to hold `lock`, except those that say otherwise. Ctrl-C may end what an application's thread does
+here after any call, so steps are in an order that leaves nothing behind that is never sent.
 
 Order and duplicates (idempotent producers):
 - Brokers remember the last five batches of a producer in a partition. So a batch is not sent before the one that is
@@ -22,6 +23,7 @@ from collections.abc import Callable
 
 from kraftlog.proto.errors import KraftlogError, RequestTimedOutError
 from kraftlog.proto.records import NO_SEQUENCE, BatchBuilder, CompressionType
+from kraftlog.sdk.latch import Latch
 from kraftlog.sdk.producer.batch import ProducerBatch
 
 RESERVE_STEP_BYTES = 16 * 1024  # memory is taken in such steps, so that `send` does not count every record
@@ -151,12 +153,13 @@ class Accumulator:
                 return None
             self.close_open(queue)
         batch = ProducerBatch(queue, self._next_number, now_ms, queue.compression)
+        self._next_number += 1
+        self.incomplete[batch] = None
+        queue.open = batch
         first = batch.size + need
         if not self._reserve(batch, max(first, min(RESERVE_STEP_BYTES, queue.batch_limit))):
+            self.drop_empty(queue)
             return None
-        self._next_number += 1
-        queue.open = batch
-        self.incomplete[batch] = None
         self._lingering.append(batch)
         if len(self._lingering) > 2 * len(self.incomplete) + 64:
             self._lingering = deque(b for b in self._lingering if b.queue.open is b)
@@ -164,16 +167,29 @@ class Accumulator:
             self._wake()
         return batch
 
+    def drop_empty(self, queue: PartitionQueue) -> None:
+        """Forget an open batch that has no record: the one that room was made for was not put in."""
+        batch = queue.open
+        if batch is not None and not batch.count:
+            queue.open = None
+            if self._lingering and self._lingering[-1] is batch:
+                self._lingering.pop()
+            self.incomplete.pop(batch, None)
+            self._release(batch)
+            self._wake()
+
     def add_built(self, queue: PartitionQueue, builder: BatchBuilder, now_ms: float) -> ProducerBatch | None:
         """Put a full batch in line behind what the queue has; None if there is no memory."""
         self.close_open(queue)
         batch = ProducerBatch(queue, self._next_number, now_ms, queue.compression, builder)
-        if not self._reserve(batch, batch.size):
-            return None
         self._next_number += 1
         self.incomplete[batch] = None
-        queue.waiting.append(batch)
         self.ready[queue] = None
+        queue.waiting.append(batch)
+        if not self._reserve(batch, batch.size):
+            queue.waiting.pop()
+            del self.incomplete[batch]
+            return None
         self._wake()
         return batch
 
@@ -191,15 +207,16 @@ class Accumulator:
         """Take no more records into the open batch."""
         batch = queue.open
         if batch is not None:
+            self.ready[queue] = None
             queue.open = None
             queue.waiting.append(batch)
-            self.ready[queue] = None
             self._wake()
 
     def make_all_due(self) -> None:
         """Send every open batch without waiting for linger_ms."""
-        while self._lingering:
-            self._make_due(self._lingering.popleft())
+        for batch in self._lingering:
+            self._make_due(batch)
+        self._lingering.clear()
         self._wake()
 
     def _make_due(self, batch: ProducerBatch) -> None:
@@ -373,8 +390,7 @@ class Accumulator:
     def _finish(self, batch: ProducerBatch, error: KraftlogError | None) -> None:
         batch.error = error
         batch.is_done = True
-        batch.builder = None
-        batch.append = _refuse
+        batch.drop_builder()
         batch.records = None
         queue = batch.queue
         if queue.open is batch:
@@ -393,8 +409,8 @@ class Accumulator:
 
     def settle(self, batch: ProducerBatch) -> None:
         """Wake those who wait for a finished batch and run its callbacks. Caller must not hold the lock."""
-        if batch.event is not None:
-            batch.event.set()
+        if batch.latch is not None and not batch.latch.is_open:
+            batch.latch.open()
         callbacks, batch.callbacks = batch.callbacks, None
         if callbacks:
             self._run_callbacks(batch, callbacks)
@@ -456,14 +472,12 @@ class Accumulator:
                 return
         self._run_callbacks(batch, [callback])
 
-    def event_of(self, batch: ProducerBatch) -> threading.Event:
+    def latch_of(self, batch: ProducerBatch) -> Latch:
         """What a thread waits on for the batch. Takes the lock itself."""
         with self.lock:
-            if batch.event is None:
-                batch.event = threading.Event()
-                if batch.is_done:
-                    batch.event.set()
-            return batch.event
+            if batch.latch is None:
+                batch.latch = Latch(is_open=batch.is_done)
+            return batch.latch
 
     def failure_read(self, batch: ProducerBatch) -> None:
         """Somebody has been told that one record of a failed batch failed. Takes the lock itself."""
@@ -481,7 +495,3 @@ class Accumulator:
             self.unread_failures, self.first_failure = 0, None
             self._report += 1
         return (count, error) if count and error is not None else None
-
-
-def _refuse(*_: object) -> int:
-    raise AssertionError("a settled batch takes no records")

@@ -84,9 +84,8 @@ class RecordIntake(Generic[F]):
                     batch = queues.choose(key, value).open
                 if batch is None or batch.size + need > batch.limit:
                     return None
-                batch.size = batch.append(timestamp, key, value)
-                index = batch.count
-                batch.count = index + 1
+                batch.size = batch.builder.append(timestamp, key, value)  # type: ignore[union-attr]  # open ones have it
+                index = batch.builder.record_count - 1  # type: ignore[union-attr]
         except (KeyError, TypeError):
             return None  # `append` says what is wrong
         return self._future_class(batch, index, timestamp)
@@ -115,15 +114,16 @@ class RecordIntake(Generic[F]):
             queue = queues.choose(key, value)
             if queues.is_free_to_move(key) and not self._fits(queue.open, need, queue.batch_limit):
                 queue = queues.next_sticky()
-        batch = self.accumulator.make_room(queue, need, now_ms)
-        if batch is None:
-            return None
         timestamp = self._wall_ms() if timestamp_ms is None else timestamp_ms
         try:
-            batch.size = batch.append(timestamp, key, value, pairs)
+            batch = self.accumulator.make_room(queue, need, now_ms)
+            if batch is None:
+                return None
+            batch.size = batch.builder.append(timestamp, key, value, pairs)  # type: ignore[union-attr]  # open ones have it
         except (TypeError, ValueError, OverflowError) as error:
             raise SerializationFailedError(f"topic {topic!r}: the record cannot be encoded: {error}") from error
-        batch.count += 1
+        finally:
+            self.accumulator.drop_empty(queue)
         return self._future_class(batch, batch.count - 1, timestamp)
 
     def append_built(self, topic: str, queue: PartitionQueue | None, builder: BatchBuilder, now_ms: float) -> F | None:

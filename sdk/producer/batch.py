@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 from kraftlog.proto.errors import IllegalStateError, KraftlogError, RequestTimedOutError
 from kraftlog.proto.records import NO_SEQUENCE, BatchBuilder, CompressionType
 from kraftlog.sdk.failures import again
+from kraftlog.sdk.latch import WAIT_SLICE_S, Latch
 from kraftlog.sdk.types import RecordMetadata
 
 if TYPE_CHECKING:
-    import threading
-
     from kraftlog.sdk.producer.accumulator import PartitionQueue
-
-WAIT_SLICE_S = 0.1  # a blocked main thread looks at signals so often
 
 
 class ProducerBatch:
@@ -31,20 +28,19 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "append",
+        "_count",
         "attempts",
         "base_offset",
         "base_sequence",
         "builder",
         "callbacks",
-        "count",
         "created_ms",
         "durability",
         "error",
-        "event",
         "is_done",
         "is_due",
         "last_error",
+        "latch",
         "limit",
         "log_append_time_ms",
         "number",
@@ -76,10 +72,9 @@ class ProducerBatch:
         self.created_ms = created_ms
         active = BatchBuilder(compression_type=compression) if builder is None else builder
         self.builder: BatchBuilder | None = active
-        self.append: Callable[..., int] = active.append
         self.size = active.size_bytes
         """Bytes so far, before compression."""
-        self.count = active.record_count
+        self._count = 0
         self.is_due = False
         """Whether an open batch may be sent as it is."""
         self.limit = 0
@@ -107,7 +102,17 @@ class ProducerBatch:
         """Records of a failed batch whose failure nobody has been told."""
         self.report = 0
         self.callbacks: list[Callable[[], object]] | None = None
-        self.event: threading.Event | None = None
+        self.latch: Latch | None = None
+
+    @property
+    def count(self) -> int:
+        """Records. Counted by the builder alone: Ctrl-C may end a `send` between any two of its steps."""
+        builder = self.builder  # once: the loop drops it while others look
+        return self._count if builder is None else builder.record_count
+
+    def drop_builder(self) -> None:
+        """It takes no more records, and its bytes are built or not needed."""
+        self._count, self.builder = self.count, None
 
     def metadata(self, index: int, timestamp: int) -> RecordMetadata:
         return RecordMetadata(
@@ -223,7 +228,7 @@ class ThreadSendFuture(SendFuture):
         accumulator = batch.queue.accumulator
         if accumulator.is_own_thread():
             raise IllegalStateError("waiting for a record inside of a delivery callback would wait for itself")
-        event = accumulator.event_of(batch)
+        latch = accumulator.latch_of(batch)
         deadline = None if timeout is None else time.monotonic() + timeout
         while not batch.is_done:
             remaining = WAIT_SLICE_S if deadline is None else min(WAIT_SLICE_S, deadline - time.monotonic())
@@ -232,7 +237,7 @@ class ThreadSendFuture(SendFuture):
                     f"{self.topic}-{self.partition}: not acknowledged within {timeout} s; the record may still be "
                     "written: wait on the same future, do not send again"
                 )
-            event.wait(remaining)
+            latch.wait(remaining)
 
 
 class AsyncSendFuture(SendFuture):

@@ -507,7 +507,7 @@ def encoded(batch: ProducerBatch) -> bytes | None:
         if builder is None:
             return None
         records = builder.build(producer_id=stamp[0], producer_epoch=stamp[1], base_sequence=stamp[2])
-        batch.builder = None
+        batch.drop_builder()
     elif batch.stamp != stamp:
         records = restamped(records, *stamp)
     batch.records, batch.stamp = records, stamp

@@ -16,11 +16,12 @@ from kraftlog.proto.seams import Clock, Connector, Random
 from kraftlog.sdk.background import background_loop, register_client
 from kraftlog.sdk.clock import SystemClock
 from kraftlog.sdk.config import ProducerConfig
+from kraftlog.sdk.latch import WAIT_SLICE_S, Latch
 from kraftlog.sdk.metadata import Cluster, TopicMetadata, check_topic_name
 from kraftlog.sdk.options import ProducerOptions
 from kraftlog.sdk.producer.async_producer import CLOSE_TIMEOUT_S, default_connector, make_accumulator, unsettled
 from kraftlog.sdk.producer.base import RECORD_OVERHEAD_BYTES, RecordIntake
-from kraftlog.sdk.producer.batch import WAIT_SLICE_S, ProducerBatch, ThreadSendFuture
+from kraftlog.sdk.producer.batch import ProducerBatch, ThreadSendFuture
 from kraftlog.sdk.producer.callbacks import CallbackThread
 from kraftlog.sdk.producer.sender import Sender
 from kraftlog.sdk.types import Headers
@@ -79,8 +80,8 @@ class Producer:
         )
         self._accumulator = accumulator
         self._callbacks = CallbackThread(accumulator.release)
-        self._memory = threading.Condition(accumulator.lock)
-        self._memory_waiters = 0
+        self._memory_freed: Latch | None = None
+        """What threads wait on that found no memory."""
         self._cluster = Cluster(
             self.config,
             connector=self._connector,
@@ -141,9 +142,9 @@ class Producer:
                         need += len(key)
                         batch = self._fast_topics[topic].choose(key, value).open
                     if batch.size + need <= batch.limit:  # type: ignore[union-attr]
-                        batch.size = batch.append(timestamp, key, value)  # type: ignore[union-attr]
-                        index = batch.count  # type: ignore[union-attr]
-                        batch.count = index + 1  # type: ignore[union-attr]
+                        builder = batch.builder  # type: ignore[union-attr]
+                        batch.size = builder.append(timestamp, key, value)  # type: ignore[union-attr]
+                        index = builder.record_count - 1  # type: ignore[union-attr]
                         return ThreadSendFuture(batch, index, timestamp)  # type: ignore[arg-type]
             except (KeyError, TypeError, AttributeError):
                 pass  # the slow path says what is wrong, if anything is
@@ -211,8 +212,8 @@ class Producer:
         limit = 0.0 if self._is_inside_callback() else CLOSE_TIMEOUT_S if timeout is None else timeout
         deadline = time.monotonic() + limit
         self._intake.close()
-        with self._memory:
-            self._memory.notify_all()
+        with self._accumulator.lock:
+            self._on_memory()
         try:
             self._flush(limit)
         except RequestTimedOutError as error:
@@ -252,8 +253,8 @@ class Producer:
     def _wait_for_memory(
         self, append: Callable[[float], ThreadSendFuture | None], started_ms: float
     ) -> ThreadSendFuture:
-        with self._memory:
-            while True:
+        while True:
+            with self._accumulator.lock:
                 self._intake.check_open()
                 now_ms = self._clock.monotonic_ms()
                 future = append(now_ms)
@@ -262,11 +263,10 @@ class Producer:
                 remaining_ms = started_ms + self.config.max_block_ms - now_ms
                 if remaining_ms <= 0 or self._is_inside_callback() or self._background.is_own_thread():
                     raise self._intake.exhausted(now_ms - started_ms)
-                self._memory_waiters += 1
-                try:
-                    self._memory.wait(min(WAIT_SLICE_S, remaining_ms / 1000))
-                finally:
-                    self._memory_waiters -= 1
+                if self._memory_freed is None:
+                    self._memory_freed = Latch()
+                freed = self._memory_freed
+            freed.wait(min(WAIT_SLICE_S, remaining_ms / 1000))
 
     def _ensure_topic(self, topic: str, timeout_ms: float) -> None:
         self._intake.check_open()
@@ -286,12 +286,12 @@ class Producer:
             raise IllegalStateError("flush inside of a delivery callback would wait for itself")
         deadline = None if timeout is None else time.monotonic() + timeout
         for batch in batches:
-            event = self._accumulator.event_of(batch)
-            while not event.is_set():
+            latch = self._accumulator.latch_of(batch)
+            while not latch.is_open:
                 slice_s = WAIT_SLICE_S if deadline is None else min(WAIT_SLICE_S, deadline - time.monotonic())
                 if slice_s <= 0:
                     raise RequestTimedOutError(f"flush: {unsettled(batches)} within {timeout} s")
-                event.wait(slice_s)
+                latch.wait(slice_s)
 
     def _shut(self, deadline: float) -> None:
         """Stop the sender and settle what is left; once."""
@@ -322,15 +322,21 @@ class Producer:
     def _wake(self) -> None:
         if not self._tick_pending:
             self._tick_pending = True
-            self._background.call_soon(self._tick)
+            try:
+                self._background.call_soon(self._tick)
+            except KeyboardInterrupt:  # before or after the loop was woken
+                self._background.call_soon(self._tick)
+                raise
 
     def _tick(self) -> None:
         self._tick_pending = False
         self._sender.tick()
 
     def _on_memory(self) -> None:
-        if self._memory_waiters:
-            self._memory.notify_all()
+        """Let those look again who wait for memory. Caller holds the lock."""
+        freed, self._memory_freed = self._memory_freed, None
+        if freed is not None:
+            freed.open()
 
     def _run_callbacks(self, batch: ProducerBatch, callbacks: list[Callable[[], object]]) -> None:
         self._callbacks.submit(batch, callbacks)
@@ -342,8 +348,7 @@ class Producer:
         error = IllegalStateError("handed over before fork(): only the parent process knows the outcome")
         for batch in list(old.incomplete):
             batch.error, batch.is_done = error, True
-            if batch.event is not None:
-                batch.event = None
+            batch.latch = None
         old.lock = threading.Lock()
         if not was_closed:
             self._set_up_lazily()

@@ -89,8 +89,8 @@ class Harness:
             batch = self.accumulator.make_room(queue, 60, self.now_ms)
             if batch is None:
                 return
-            batch.size = batch.append(1, None, b"%050d" % self.next_value)
-            batch.count += 1
+            assert batch.builder is not None
+            batch.size = batch.builder.append(1, None, b"%050d" % self.next_value)
             self.values.setdefault(batch, []).append(self.next_value)
             self.next_value += 1
 

@@ -72,8 +72,8 @@ def test_no_more_batches_are_sent_than_the_broker_remembers() -> None:
         for _ in range(8):
             batch = accumulator.make_room(queue, 100, now_ms=0)
             assert batch is not None
-            batch.append(0, None, b"value")
-            batch.count = 1
+            assert batch.builder is not None
+            batch.builder.append(0, None, b"value")
             accumulator.close_open(queue)
         sent = [accumulator.take(queue, 1, now_ms=0) for _ in range(6)]
         first, second, *_, fifth, sixth = sent

@@ -118,6 +118,14 @@ def test_ctrl_c_ends_with_130_and_says_nothing(failing: _Fails, capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
+def test_what_stumbles_over_ctrl_c_ends_the_same_way(failing: _Fails, capsys: pytest.CaptureFixture[str]) -> None:
+    """`Condition.wait` of the standard library, for one, may then give back a lock that it does not hold."""
+    error = RuntimeError("cannot release un-acquired lock")
+    error.__context__ = KeyboardInterrupt()
+    assert failing.run(error) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_the_traceback_is_for_those_who_ask(
     failing: _Fails, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The synchronous clients on their background loop, against a cluster in memory on real time."""
 
 import asyncio
+import gc
 import logging
 import random
 import subprocess
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,10 +28,11 @@ from kraftlog.proto.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from kraftlog.sdk import background
 from kraftlog.sdk.admin import Admin, AsyncAdmin
 from kraftlog.sdk.background import BackgroundLoop, background_loop
 from kraftlog.sdk.consumer import Consumer, ConsumerRebalanceListener
-from kraftlog.sdk.producer import Producer
+from kraftlog.sdk.producer import Producer, batch, sync_producer
 from kraftlog.sdk.types import NewTopic, TopicPartition
 from tests.unit.sdk.fake_broker import FakeCluster
 
@@ -278,6 +281,102 @@ def test_ctrl_c_before_the_loop_has_the_work_drops_no_coroutine(monkeypatch: pyt
             background.run(lambda: made.append(1) or _nothing())
     assert made == []
     background.stop()
+
+
+def interrupted_at_every_step(use: Callable[[], object], check: Callable[[], object]) -> int:
+    """`use`, again and again, with Ctrl-C at the first, the second, ... place where the interpreter may look for signals: the
+    entry of a function, and the return from one, in Python or C. After each nothing but KeyboardInterrupt comes out and
+    `check` passes. Returns the number of places."""
+    with pytest.MonkeyPatch.context() as patch:  # a slow machine must not add places
+        for module in (background, batch, sync_producer):
+            patch.setattr(module, "WAIT_SLICE_S", 10.0)
+        gc.collect()
+        gc.disable()  # Ctrl-C in the destructor of an object of another test would be one warning
+        try:
+            return _interrupted_at_every_step(use, check)
+        finally:
+            gc.enable()
+
+
+def _interrupted_at_every_step(use: Callable[[], object], check: Callable[[], object]) -> int:
+    place = 0
+    while True:
+        place += 1
+        left = place
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal left
+            left -= event in ("call", "return", "c_return")
+            if not left:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        try:
+            sys.setprofile(count)
+            use()
+            sys.setprofile(None)
+        except KeyboardInterrupt:
+            check()
+        else:
+            return place - 1
+
+
+def test_ctrl_c_at_any_step_of_a_call_to_the_loop() -> None:
+    loop = BackgroundLoop()
+    assert interrupted_at_every_step(lambda: loop.run(_nothing), lambda: loop.run(_nothing, 10)) > 20
+    loop.stop()
+
+
+def test_ctrl_c_at_any_step_of_a_send_and_its_wait() -> None:
+    cluster = FakeCluster()
+    cluster.create("orders")
+    with producer(cluster) as p:
+
+        def send() -> None:
+            p.send("orders", b"x").result()
+            p.flush()
+
+        assert interrupted_at_every_step(send, lambda: p.send("orders", b"x").result(10)) > 50
+
+
+def test_ctrl_c_at_any_step_of_a_wait_for_memory() -> None:
+    cluster = FakeCluster()
+    cluster.create("orders")
+    with producer(cluster, buffer_memory=1 << 14, batch_size=1 << 14, max_request_size=1 << 14, linger_ms=0) as p:
+
+        def fill() -> None:
+            for _ in range(3):
+                p.send("orders", b"x" * 10_000)
+
+        assert interrupted_at_every_step(fill, lambda: p.flush(10)) > 50
+
+
+def test_ctrl_c_at_any_step_of_a_poll() -> None:
+    cluster = filled(1)
+    with consumer(cluster, auto_offset_reset="earliest") as c:
+        c.assign([TP])
+        assert c.poll(10_000)
+
+        def check() -> None:
+            c.seek(TP, 0)
+            assert c.poll(10_000)
+
+        assert interrupted_at_every_step(lambda: c.poll(1), check) > 50
+
+
+@pytest.mark.parametrize(
+    "bad", [{"timestamp_ms": 1 << 70}, {"timestamp_ms": "today"}, {"headers": [("name", 7)]}], ids=repr
+)
+def test_a_refused_record_leaves_no_empty_batch(bad: dict[str, Any]) -> None:
+    """A batch without a record cannot be sent: the connection ended on it, and took what others had sent along."""
+    cluster = FakeCluster()
+    cluster.create("orders")
+    with producer(cluster, linger_ms=1) as p:
+        p.partitions_for("orders")
+        with pytest.raises(KraftlogError):
+            p.send("orders", b"x", **bad)
+        p.flush(10)
+        assert p.send("orders", b"y").result(10).offset == 0
 
 
 def test_work_that_nobody_waits_for_is_cancelled() -> None:
