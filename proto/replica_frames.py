@@ -54,6 +54,7 @@ class ReplicaReport:
     follow_id: int = 0
     log_end_offset: int = 0
     flushed_end_offset: int = 0
+    log_start_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -156,7 +157,13 @@ _SCHEMAS = (
         (8, "log_start_offset", _INT64),
     ),
     Schema(ReplicaUnfollow, _FOLLOW_ID),
-    Schema(ReplicaReport, _FOLLOW_ID, (2, "log_end_offset", _INT64), (3, "flushed_end_offset", _INT64)),
+    Schema(
+        ReplicaReport,
+        _FOLLOW_ID,
+        (2, "log_end_offset", _INT64),
+        (3, "flushed_end_offset", _INT64),
+        (4, "log_start_offset", _INT64),
+    ),
     Schema(ReplicaCredit, (1, "bytes", Kind.UINT64), (2, "throttled_bytes", Kind.UINT64)),
     Schema(
         ReplicaRecords,

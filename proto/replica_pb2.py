@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckraftlog/proto/replica.proto\x12\x0bkraftlog.v1\":\n\rReplicaFrames\x12)\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x19.kraftlog.v1.ReplicaFrame\"\xde\x04\n\x0cReplicaFrame\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaHelloH\x00\x12\x37\n\x0chello_answer\x18\x02 \x01(\x0b\x32\x1f.kraftlog.v1.ReplicaHelloAnswerH\x00\x12*\n\x05\x61live\x18\x03 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaAliveH\x00\x12,\n\x06\x66ollow\x18\x04 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaFollowH\x00\x12\x30\n\x08unfollow\x18\x05 \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaUnfollowH\x00\x12,\n\x06report\x18\x06 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaReportH\x00\x12,\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaCreditH\x00\x12.\n\x07records\x18\x08 \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRecordsH\x00\x12\x30\n\x08progress\x18\t \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaProgressH\x00\x12\x34\n\ndivergence\x18\n \x01(\x0b\x32\x1e.kraftlog.v1.ReplicaDivergenceH\x00\x12.\n\x07refusal\x18\x0b \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRefusalH\x00\x12\x30\n\x08throttle\x18\x0c \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaThrottleH\x00\x42\x07\n\x05\x66rame\"]\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x12\n\nto_node_id\x18\x04 \x01(\x05\";\n\x12ReplicaHelloAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x0e\n\x0cReplicaAlive\"\xbf\x01\n\rReplicaFollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x12\n\nlast_epoch\x18\x06 \x01(\x11\x12\x1a\n\x12\x66lushed_end_offset\x18\x07 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\"$\n\x0fReplicaUnfollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\"V\n\rReplicaReport\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x1a\n\x12\x66lushed_end_offset\x18\x03 \x01(\x03\"7\n\rReplicaCredit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x17\n\x0fthrottled_bytes\x18\x02 \x01(\x04\"7\n\x0fReplicaThrottle\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x11\n\tthrottled\x18\x02 \x01(\x08\"y\n\x0eReplicaRecords\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x11\n\tthrottled\x18\x05 \x01(\x08\"V\n\x0fReplicaProgress\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"I\n\x11ReplicaDivergence\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"h\n\x0eReplicaRefusal\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x32R\n\x07Replica\x12G\n\tReplicate\x12\x1a.kraftlog.v1.ReplicaFrames\x1a\x1a.kraftlog.v1.ReplicaFrames(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ckraftlog/proto/replica.proto\x12\x0bkraftlog.v1\":\n\rReplicaFrames\x12)\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x19.kraftlog.v1.ReplicaFrame\"\xde\x04\n\x0cReplicaFrame\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaHelloH\x00\x12\x37\n\x0chello_answer\x18\x02 \x01(\x0b\x32\x1f.kraftlog.v1.ReplicaHelloAnswerH\x00\x12*\n\x05\x61live\x18\x03 \x01(\x0b\x32\x19.kraftlog.v1.ReplicaAliveH\x00\x12,\n\x06\x66ollow\x18\x04 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaFollowH\x00\x12\x30\n\x08unfollow\x18\x05 \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaUnfollowH\x00\x12,\n\x06report\x18\x06 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaReportH\x00\x12,\n\x06\x63redit\x18\x07 \x01(\x0b\x32\x1a.kraftlog.v1.ReplicaCreditH\x00\x12.\n\x07records\x18\x08 \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRecordsH\x00\x12\x30\n\x08progress\x18\t \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaProgressH\x00\x12\x34\n\ndivergence\x18\n \x01(\x0b\x32\x1e.kraftlog.v1.ReplicaDivergenceH\x00\x12.\n\x07refusal\x18\x0b \x01(\x0b\x32\x1b.kraftlog.v1.ReplicaRefusalH\x00\x12\x30\n\x08throttle\x18\x0c \x01(\x0b\x32\x1c.kraftlog.v1.ReplicaThrottleH\x00\x42\x07\n\x05\x66rame\"]\n\x0cReplicaHello\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x12\n\nto_node_id\x18\x04 \x01(\x05\";\n\x12ReplicaHelloAnswer\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x0e\n\x0cReplicaAlive\"\xbf\x01\n\rReplicaFollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x11\n\tpartition\x18\x03 \x01(\r\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x12\n\nlast_epoch\x18\x06 \x01(\x11\x12\x1a\n\x12\x66lushed_end_offset\x18\x07 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\"$\n\x0fReplicaUnfollow\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\"p\n\rReplicaReport\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x1a\n\x12\x66lushed_end_offset\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\"7\n\rReplicaCredit\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x17\n\x0fthrottled_bytes\x18\x02 \x01(\x04\"7\n\x0fReplicaThrottle\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x11\n\tthrottled\x18\x02 \x01(\x08\"y\n\x0eReplicaRecords\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x11\n\tthrottled\x18\x05 \x01(\x08\"V\n\x0fReplicaProgress\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x16\n\x0ehigh_watermark\x18\x02 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x03 \x01(\x03\"I\n\x11ReplicaDivergence\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"h\n\x0eReplicaRefusal\x12\x11\n\tfollow_id\x18\x01 \x01(\x04\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x32R\n\x07Replica\x12G\n\tReplicate\x12\x1a.kraftlog.v1.ReplicaFrames\x1a\x1a.kraftlog.v1.ReplicaFrames(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,19 +46,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLICAUNFOLLOW']._serialized_start=1080
   _globals['_REPLICAUNFOLLOW']._serialized_end=1116
   _globals['_REPLICAREPORT']._serialized_start=1118
-  _globals['_REPLICAREPORT']._serialized_end=1204
-  _globals['_REPLICACREDIT']._serialized_start=1206
-  _globals['_REPLICACREDIT']._serialized_end=1261
-  _globals['_REPLICATHROTTLE']._serialized_start=1263
-  _globals['_REPLICATHROTTLE']._serialized_end=1318
-  _globals['_REPLICARECORDS']._serialized_start=1320
-  _globals['_REPLICARECORDS']._serialized_end=1441
-  _globals['_REPLICAPROGRESS']._serialized_start=1443
-  _globals['_REPLICAPROGRESS']._serialized_end=1529
-  _globals['_REPLICADIVERGENCE']._serialized_start=1531
-  _globals['_REPLICADIVERGENCE']._serialized_end=1604
-  _globals['_REPLICAREFUSAL']._serialized_start=1606
-  _globals['_REPLICAREFUSAL']._serialized_end=1710
-  _globals['_REPLICA']._serialized_start=1712
-  _globals['_REPLICA']._serialized_end=1794
+  _globals['_REPLICAREPORT']._serialized_end=1230
+  _globals['_REPLICACREDIT']._serialized_start=1232
+  _globals['_REPLICACREDIT']._serialized_end=1287
+  _globals['_REPLICATHROTTLE']._serialized_start=1289
+  _globals['_REPLICATHROTTLE']._serialized_end=1344
+  _globals['_REPLICARECORDS']._serialized_start=1346
+  _globals['_REPLICARECORDS']._serialized_end=1467
+  _globals['_REPLICAPROGRESS']._serialized_start=1469
+  _globals['_REPLICAPROGRESS']._serialized_end=1555
+  _globals['_REPLICADIVERGENCE']._serialized_start=1557
+  _globals['_REPLICADIVERGENCE']._serialized_end=1630
+  _globals['_REPLICAREFUSAL']._serialized_start=1632
+  _globals['_REPLICAREFUSAL']._serialized_end=1736
+  _globals['_REPLICA']._serialized_start=1738
+  _globals['_REPLICA']._serialized_end=1820
 # @@protoc_insertion_point(module_scope)

@@ -91,14 +91,16 @@ class ReplicaUnfollow(_message.Message):
     def __init__(self, follow_id: _Optional[int] = ...) -> None: ...
 
 class ReplicaReport(_message.Message):
-    __slots__ = ("follow_id", "log_end_offset", "flushed_end_offset")
+    __slots__ = ("follow_id", "log_end_offset", "flushed_end_offset", "log_start_offset")
     FOLLOW_ID_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     follow_id: int
     log_end_offset: int
     flushed_end_offset: int
-    def __init__(self, follow_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ...) -> None: ...
+    log_start_offset: int
+    def __init__(self, follow_id: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
 
 class ReplicaCredit(_message.Message):
     __slots__ = ("bytes", "throttled_bytes")

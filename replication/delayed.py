@@ -1,4 +1,5 @@
-"""The delayed operations of the data path: writes that wait to be safe, and waits for a commit."""
+"""The delayed operations of the data path: writes that wait to be safe, waits for a commit, and deletions that wait for the
+other replicas."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -91,4 +92,66 @@ class DelayedProduce(DelayedOperation):
     def on_failure(self, error: Exception) -> None:
         for write in self._writes:
             write.fail(UnknownServerError(f"the wait for the acknowledgment failed: {error!r}"))
+        self._completed()
+
+
+@dataclass(slots=True)
+class PendingDeletion:
+    """One partition of which records are deleted: this replica's log starts later by now."""
+
+    partition: Partition
+    leader_epoch: int
+    start_offset: int
+    error: KraftlogError | None = None
+    is_done: bool = False
+
+    def check(self) -> bool:
+        """Look again; returns whether the wait is over."""
+        if not self.is_done:
+            partition = self.partition
+            if partition.failure is not None or not partition.is_leader or partition.leader_epoch != self.leader_epoch:
+                self.fail(NotLeaderOrFollowerError(f"broker {partition.node_id} leads {partition} no more: ask again"))
+            self.is_done = self.is_done or partition.deleted_end >= self.start_offset
+        return self.is_done
+
+    def fail(self, error: KraftlogError) -> None:
+        """Nobody knows whether they are deleted everywhere; asking again does no harm."""
+        if not self.is_done:
+            self.is_done = True
+            self.error = error
+
+
+class DelayedDeletion(DelayedOperation):
+    """Waits until all replicas in sync, whoever may lead next, start where they are to."""
+
+    def __init__(
+        self, waits: Sequence[PendingDeletion], *, now_ms: float, timeout_ms: float, completed: Callable[[], None]
+    ) -> None:
+        super().__init__(now_ms + timeout_ms)
+        self._waits = waits
+        self._timeout_ms = timeout_ms
+        self._completed = completed
+
+    def try_complete(self) -> bool:
+        done = [wait.check() for wait in self._waits]
+        return all(done) and self.force_complete()
+
+    def on_expiration(self) -> None:
+        for wait in self._waits:
+            wait.fail(
+                RequestTimedOutError(
+                    f"broker {wait.partition.node_id}, {wait.partition}: not every replica in sync has deleted the records "
+                    f"below {wait.start_offset} within {self._timeout_ms:.0f} ms; they may still do: ask again"
+                )
+            )
+
+    def on_complete(self) -> None:
+        for wait in self._waits:
+            if not wait.check():
+                wait.fail(NotLeaderOrFollowerError(f"broker {wait.partition.node_id} stops serving {wait.partition}"))
+        self._completed()
+
+    def on_failure(self, error: Exception) -> None:
+        for wait in self._waits:
+            wait.fail(UnknownServerError(f"the wait for the other replicas failed: {error!r}"))
         self._completed()

@@ -28,6 +28,7 @@ from kraftlog.proto.errors import (
     StorageError,
     code_of,
 )
+from kraftlog.proto.records import read_header
 from kraftlog.proto.replica_frames import (
     ReplicaBody,
     ReplicaCredit,
@@ -161,7 +162,14 @@ class FollowerFeed:
         for follow in (self._follows[follow_id] for follow_id in dict.fromkeys([*heads, *self._ready])):
             if follow.is_cold and self._line_for(brakes := self._brakes(follow), now_ms) is None:
                 partition, size_bytes = follow.partition, self._read_bytes(brakes)
-                found.append(ColdRange(partition, follow.next_offset, size_bytes, partition.log.log_end_offset))
+                found.append(
+                    ColdRange(
+                        partition,
+                        max(follow.next_offset, partition.log.log_start_offset),
+                        size_bytes,
+                        partition.log.log_end_offset,
+                    )
+                )
         return found
 
     @property
@@ -225,7 +233,7 @@ class FollowerFeed:
         follow = _Follow(body.follow_id, partition, partition.leader_epoch, body.log_end_offset)
         self._follows[body.follow_id] = self._by_key[partition.key] = follow
         self._ready[body.follow_id] = None
-        self._take_ends(follow, ReplicaEnds(body.log_end_offset, body.flushed_end_offset), now_ms)
+        self._take_ends(follow, body, now_ms)
 
     def _check_follow(self, partition: Partition, body: ReplicaFollow) -> None:
         partition.check_leader(body.leader_epoch)
@@ -239,7 +247,8 @@ class FollowerFeed:
                 f"{partition}: flushed end {body.flushed_end_offset} of a log that ends at {body.log_end_offset}"
             )
         is_beyond = body.log_end_offset > log.log_end_offset and body.last_epoch < 0
-        if body.log_end_offset < log.log_start_offset or is_beyond:
+        is_before = body.log_end_offset < log.log_start_offset and body.log_end_offset != _first_batch_offset(partition)
+        if is_before or is_beyond:
             raise OffsetOutOfRangeError(
                 f"broker {partition.node_id}, {partition}: offset {body.log_end_offset} is outside of "
                 f"[{log.log_start_offset}, {log.log_end_offset}]"
@@ -274,9 +283,10 @@ class FollowerFeed:
                 f"{follow.partition}: broker {self.follower_id} reports the ends {body.log_end_offset} and "
                 f"{body.flushed_end_offset}, but was sent records up to {follow.next_offset}"
             )
-        self._take_ends(follow, ReplicaEnds(body.log_end_offset, body.flushed_end_offset), now_ms)
+        self._take_ends(follow, body, now_ms)
 
-    def _take_ends(self, follow: _Follow, ends: ReplicaEnds, now_ms: float) -> None:
+    def _take_ends(self, follow: _Follow, body: ReplicaFollow | ReplicaReport, now_ms: float) -> None:
+        ends = ReplicaEnds(body.log_end_offset, body.flushed_end_offset, body.log_start_offset)
         has_moved = follow.partition.on_follower_ends(
             self.follower_id, follow.leader_epoch, ends, broker_epoch=self.broker_epoch, monotonic_ms=now_ms
         )
@@ -323,7 +333,10 @@ class FollowerFeed:
         """Add what comes next of one partition, of which there is some; how many bytes of records."""
         log = follow.partition.log
         end = log.log_end_offset
-        found = log.read(follow.next_offset, self._read_bytes(brakes), end_offset=end)
+        offset = follow.next_offset
+        if offset < log.log_start_offset and offset == _first_batch_offset(follow.partition):
+            offset = log.log_start_offset  # in the midst of that batch, which goes as a whole
+        found = log.read(offset, self._read_bytes(brakes), end_offset=end)
         follow.next_offset = found.next_offset
         if not found.records:
             frames += self._progress(follow)
@@ -360,5 +373,18 @@ class FollowerFeed:
 
 
 def _refusal(follow_id: int, error: KraftlogError, partition: Partition | None) -> ReplicaRefusal:
-    start_offset = 0 if partition is None else partition.log.log_start_offset
+    start_offset = 0
+    if partition is not None and isinstance(error, OffsetOutOfRangeError):
+        start_offset = _first_batch_offset(partition)
     return ReplicaRefusal(follow_id, int(code_of(error)), error.message, start_offset)
+
+
+def _first_batch_offset(partition: Partition) -> int:
+    """Where a copy of the log begins: with the batch that holds its first record. That is below the log's start if records in
+    the midst of a batch were deleted; batches are copied as they are."""
+    log = partition.log
+    start_offset = log.log_start_offset
+    if start_offset == 0:
+        return 0
+    found = log.read(start_offset, 0, end_offset=log.log_end_offset)
+    return min(start_offset, read_header(found.records).base_offset) if found.records else start_offset

@@ -51,8 +51,8 @@ class _Following:
     follow_id: int
     partition: Partition
     leader_epoch: int
-    told_ends: tuple[int, int]
-    """(log end, flushed end) as the leader knows them."""
+    told_ends: tuple[int, int, int]
+    """(log end, flushed end, log start) as the leader knows them."""
     is_throttled: bool = False
     """As the leader knows it."""
 
@@ -363,10 +363,10 @@ class LeaderFollowing:
             log_end_offset=ends[0],
             last_epoch=partition.last_epoch,
             flushed_end_offset=ends[1],
-            log_start_offset=partition.log.log_start_offset,
+            log_start_offset=ends[2],
         )
 
 
-def _ends(partition: Partition) -> tuple[int, int]:
+def _ends(partition: Partition) -> tuple[int, int, int]:
     log = partition.log
-    return log.log_end_offset, min(log.flushed_end_offset, log.log_end_offset)
+    return log.log_end_offset, min(log.flushed_end_offset, log.log_end_offset), log.log_start_offset

@@ -7,6 +7,7 @@ Rules (DESIGN section 5, KIP-497, KIP-966):
   controller to take in. It does not move while the committed ISR is smaller than min.insync.replicas.
 - A follower leaves when it was last level with the leader longer ago than `replica.lag.time.max.ms`. It enters when its
   end has reached the high watermark and the start of the leader's epoch: before that it may lack what was acknowledged.
+  Its log must start where the leader's does, too: what was deleted on request must not come back with it as leader.
 - Where flush.policy has become `ack`, the leader tells the controller when everybody in the ISR has flushed through where
   its log ended at that moment. Until then an unclean stop costs a replica its place, for some was acknowledged from memory.
 - One change of the ISR at a time is under way. Whether one whose answer was lost has happened, only a newer partition
@@ -28,6 +29,7 @@ class ReplicaEnds:
 
     log_end_offset: int
     flushed_end_offset: int
+    log_start_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -112,6 +114,15 @@ class InSync:
                 ends.append(0 if follower is None else follower.end(flushed=flushed))
         return min(ends)
 
+    def start(self, own_start: int) -> int:
+        """Below this no replica of the maximal ISR has anything; `own_start`: the leader's."""
+        starts = [own_start]
+        for replica in self.maximal:
+            if replica != self._node_id:
+                follower = self.followers.get(replica)
+                starts.append(0 if follower is None else follower.ends.log_start_offset)
+        return min(starts)
+
     # --- what happens
 
     def on_report(
@@ -144,6 +155,7 @@ class InSync:
         self,
         *,
         partition_epoch: int,
+        leader_start: int,
         leader_end: int,
         high_watermark: int,
         epoch_start_offset: int,
@@ -172,6 +184,7 @@ class InSync:
                     wanted.add(replica)
             elif (
                 end >= entry
+                and follower.ends.log_start_offset >= leader_start
                 and follower.broker_epoch == broker.broker_epoch
                 and not broker.is_fenced
                 and not broker.in_controlled_shutdown

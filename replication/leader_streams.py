@@ -135,6 +135,8 @@ class LeaderStreams:
     def _ends_changed(self, partition: Partition, has_moved: bool) -> None:
         if has_moved:
             self._replicas.progressed(partition.key)
+        else:
+            self._replicas.deletions.check_and_complete(partition.key)
         self._on_ends(partition)
 
     def _watch(

@@ -84,6 +84,9 @@ class PartitionLog(Protocol):
     @property
     def has_unsynced_segments(self) -> bool: ...
 
+    @property
+    def size_bytes(self) -> int: ...
+
     def assign_epoch(self, leader_epoch: int) -> None: ...
 
     def append_as_leader(
@@ -423,6 +426,7 @@ class Partition:
             return None
         return self._in_sync.proposal(
             partition_epoch=self.partition_epoch,
+            leader_start=self.log.log_start_offset,
             leader_end=self.log.log_end_offset,
             high_watermark=self.high_watermark,
             epoch_start_offset=self.leader_epoch_start_offset,
@@ -542,6 +546,12 @@ class Partition:
                 f"high watermark {self.high_watermark} may go"
             )
         return max(before_offset, self.log.log_start_offset)
+
+    @property
+    def deleted_end(self) -> int:
+        """Below this the records are deleted on every replica that may come to lead; as far as a leader knows."""
+        start_offset = self.log.log_start_offset
+        return start_offset if self._in_sync is None else self._in_sync.start(start_offset)
 
     # reading
 

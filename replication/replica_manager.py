@@ -33,7 +33,7 @@ from kraftlog.proto.replica_frames import ReplicaRecords
 from kraftlog.proto.seams import BlockingExecutor, Buffer, Clock, Random
 from kraftlog.replication.cleaner import DEFAULT_LIMITS, Cleaner, CleanerLimits
 from kraftlog.replication.cold_reads import ColdReads
-from kraftlog.replication.delayed import DelayedProduce, PendingWrite
+from kraftlog.replication.delayed import DelayedDeletion, DelayedProduce, PendingDeletion, PendingWrite
 from kraftlog.replication.fetchers import ReplicaFetchers
 from kraftlog.replication.flusher import Flusher, FlushQueue
 from kraftlog.replication.loop_timers import LoopTimers
@@ -80,6 +80,8 @@ class ReplicaManager:
         self.clock = clock
         self.timers = LoopTimers(clock)
         self.produce_purgatory: Purgatory[TopicPartition] = Purgatory(self.timers)
+        self.deletions: Purgatory[TopicPartition] = Purgatory(self.timers)
+        """Requests to delete records, which wait for the other replicas."""
         self.fetch_purgatory: Purgatory[TopicPartition] = Purgatory(self.timers)
         self.image = MetadataImage()
         """The last metadata image whose partitions are all here."""
@@ -469,6 +471,7 @@ class ReplicaManager:
             partition.retire()
             self._cancel_flush_timer(key)
             self.progressed(key)
+            self.deletions.complete_all(key)
             self.produce_purgatory.complete_all(key)
             self.fetch_purgatory.complete_all(key)
             self._on_leadership(partition)
@@ -625,6 +628,9 @@ class ReplicaManager:
                 starts, self._starts_to_follow = self._starts_to_follow, {}
                 here = {self._partitions[key]: start for key, start in starts.items() if key in self._partitions}
                 await self.retention.advance_starts({p: s for p, s in here.items() if not p.is_leader}, of_leader=False)
+                for key in starts:
+                    if self._fetchers is not None:
+                        self._fetchers.ends_changed(key)
         except StorageError as error:
             if not isinstance(error, DiskFullError):
                 self.fail(error)
@@ -640,6 +646,22 @@ class ReplicaManager:
             for write in writes:
                 write.refuse(error)
             operation.force_complete()
+
+    async def wait_deleted(
+        self, starts: Mapping[Partition, int], *, timeout_ms: float
+    ) -> dict[Partition, KraftlogError | None]:
+        """Return when no replica in sync has anything below these starts any more; why that is not known, else."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def completed() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        waits = [PendingDeletion(partition, partition.leader_epoch, start) for partition, start in starts.items()]
+        operation = DelayedDeletion(waits, now_ms=self.clock.monotonic_ms(), timeout_ms=timeout_ms, completed=completed)
+        self.deletions.try_complete_else_watch(operation, [partition.key for partition in starts])
+        await done
+        return {wait.partition: wait.error for wait in waits}
 
     async def wait_committed(self, partition: Partition, leader_epoch: int, end_offset: int) -> None:
         """Return when the high watermark has reached `end_offset`; raise when it never will in that epoch."""
@@ -767,6 +789,10 @@ class ReplicaManager:
             if not listeners:
                 del self._log_listeners[key]
 
+    def start_moved(self, partition: Partition) -> None:
+        """The log starts later: followers should know, even if there are no records to send."""
+        self._notify(self._log_listeners, partition.key)
+
     def wait_for_data(self, operation: DelayedOperation, keys: Sequence[TopicPartition]) -> None:
         """Park a fetch until it can complete."""
         self.fetch_purgatory.try_complete_else_watch(operation, keys)
@@ -775,11 +801,12 @@ class ReplicaManager:
     def waiting(self) -> int:
         """Parked requests and subscriptions."""
         subscriptions = sum(len(listeners) for listeners in self._listeners.values())
-        return self.produce_purgatory.waiting + self.fetch_purgatory.waiting + subscriptions
+        return self.produce_purgatory.waiting + self.fetch_purgatory.waiting + self.deletions.waiting + subscriptions
 
     def progressed(self, key: TopicPartition) -> None:
         """The high watermark, the flushed end, the role or the state of a partition changed."""
         self.produce_purgatory.check_and_complete(key)
+        self.deletions.check_and_complete(key)
         self.fetch_purgatory.check_and_complete(key)
         self._notify(self._listeners, key)
         self._notify(self._log_listeners, key)
@@ -805,6 +832,7 @@ class ReplicaManager:
         for flusher in list(self._flushers.values()):
             await flusher.close()
         for key in list(self._partitions):
+            self.deletions.complete_all(key)
             self.produce_purgatory.complete_all(key)
             self.fetch_purgatory.complete_all(key)
         for _, waiter in self._applied_waiters:

@@ -266,7 +266,7 @@ class AsyncAdmin:
 
             await admin.delete_records({TopicPartition("orders", 0): 1_000})
 
-        Returns where each partition starts, once that is on disk; the files go within log.retention.check.interval.ms.
+        Returns where each partition starts, once that is on disk on every replica in sync; the files go within log.retention.check.interval.ms.
         With `validate_only` nothing is deleted, and the answer says where the partitions would start. Consumers below
         the start meet `OffsetOutOfRangeError`, or go on as auto_offset_reset says.
 

@@ -14,6 +14,7 @@ from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.limits import MAKING_WAIT_MS, check_entries
 
 NO_OFFSET = -1
+DEFAULT_TIMEOUT_MS = 30_000  # for timeout_ms 0: Kafka's request.timeout.ms
 
 
 class DeleteRecordsHandler:
@@ -25,7 +26,7 @@ class DeleteRecordsHandler:
     async def delete_records(self, request: DeleteRecordsRequest, context: CallContext) -> DeleteRecordsResponse:
         """One result a partition, in the order of the request; each succeeds or fails by itself.
 
-        Answered once the new starts are on disk: no crash brings the records back. With `validate_only` nothing changes
+        Answered once the new starts are on disk on every replica in sync: no crash brings the records back. With `validate_only` nothing changes
         and the answer says where the partitions would start. Repeating a request is harmless.
         """
         check_entries("partitions", request.partitions)
@@ -46,7 +47,11 @@ class DeleteRecordsHandler:
             else:
                 starts[partition] = start_offset
                 found.append((result, partition))
-        outcomes = dict(starts) if request.validate_only else await self._advance(starts)
+        outcomes = (
+            dict(starts)
+            if request.validate_only
+            else await self._advance(starts, request.timeout_ms or DEFAULT_TIMEOUT_MS)
+        )
         for result, partition in found:
             outcome = outcomes[partition]
             if isinstance(outcome, KraftlogError):
@@ -61,11 +66,16 @@ class DeleteRecordsHandler:
         partition = self._replicas.leader(asked.topic, asked.partition)
         return partition, partition.deletion_end(asked.before_offset)
 
-    async def _advance(self, starts: dict[Partition, int]) -> dict[Partition, int | KraftlogError]:
+    async def _advance(self, starts: dict[Partition, int], timeout_ms: int) -> dict[Partition, int | KraftlogError]:
         try:
-            return await self._replicas.retention.advance_starts(starts)
+            outcomes = await self._replicas.retention.advance_starts(starts)
+            begun = {partition: starts[partition] for partition, start in outcomes.items() if isinstance(start, int)}
+            for partition in begun:
+                self._replicas.start_moved(partition)
+            errors = await self._replicas.wait_deleted(begun, timeout_ms=timeout_ms)
         except KraftlogError as error:
             return dict.fromkeys(starts, error)
+        return {partition: errors.get(partition) or outcome for partition, outcome in outcomes.items()}
 
 
 def _refuse(result: DeleteRecordsResult, error: KraftlogError) -> None:

@@ -91,6 +91,10 @@ class Timeline:
         return self.local(self._loop.now)
 
     @property
+    def true_now(self) -> float:
+        return self._loop.now
+
+    @property
     def drift_ms(self) -> float:
         """How much the clock has gained or lost since its last change of rate."""
         return abs((self._loop.now - self._true) * (self.rate - 1)) * 1000

@@ -77,10 +77,17 @@ class DurableLogs:
                     cursor.segment, cursor.position, cursor.end_offset = "", 0, 0
                 elif data:
                     batches += self._read_on(cursor, data)
+            if not cursor.segment:
+                cursor.end_offset = self._first_offset(directory)
             following = self._segment_at(directory, cursor.end_offset)
             if following in ("", cursor.segment):
                 return cursor, batches
             cursor.segment, cursor.position = following, 0
+
+    def _first_offset(self, directory: str) -> int:
+        """Of the oldest segment that is left."""
+        names = (name.partition(".") for name in self._names(directory))
+        return min((int(base) for base, _, suffix in names if f".{suffix}" in (LOG_SUFFIX, SWAP_SUFFIX)), default=0)
 
     def _segment_at(self, directory: str, base_offset: int) -> str:
         """Its name; empty if it is not surely there."""

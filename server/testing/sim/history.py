@@ -11,9 +11,14 @@ I-05  what one reader is given is ascending and leaves nothing out
 I-07  high watermark, log start and committed group offsets never go back, as clients see it (the high watermark of a
       single node; where others may take over, `node_checks` looks at each of them)
 FAIL  with outages far below the delivery time-out, no record fails
+Once records are asked to be deleted, or retention is shortened, a log may start later (I-01): not beyond what was asked for,
+with no less in it than retention.bytes, and without no record that was younger than retention.ms. Readers may be sent to
+its start then. What an acknowledged request has deleted does not come back (I-07).
+
 With a compacted topic a record may be missing once another one of its key is stored at a higher offset (I-01), and a
-reader may pass over offsets, but not over a record that is still there at the end (I-05), where there are replicas not over
-the last record of a key.
+reader may pass over offsets, but not over a record that is still there at the end (I-05). Where there are replicas, one may
+have compacted what another one still has at the end: not the last record of a key, and only for a later one that had been
+sent when the reader passed.
 
 I-09  a topic whose creation was acknowledged exists, one whose deletion was acknowledged does not
 
@@ -47,6 +52,8 @@ class SentRecord:
     where: TopicPartition
     value: bytes
     key: bytes | None = None
+    sent_ms: int = 0
+    """By the producer's clock, at the latest when the record was given its timestamp."""
     offset: int | None = None
     failure: str = ""
 
@@ -61,8 +68,15 @@ class PartitionHistory:
     """One past the highest acknowledged offset."""
     high_watermark: int = 0
     log_start_offset: int = 0
-    passed: dict[tuple[int, int], str] = field(default_factory=dict)
-    """Offsets [start, end) of a compacted topic that a reader was not given, and which reader."""
+    asked_start: int = 0
+    """Below it somebody has asked to delete the records."""
+    deleted_start: int = 0
+    """Below it records have been deleted on request, with an acknowledgment."""
+    gone_below: int = 0
+    """Where the log of some node was seen to start: nobody need have what lies below."""
+    passed: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+    """Offsets [start, end) of a compacted topic that a reader was not given; which reader, and how many records had been sent
+    by then."""
 
 
 class History:
@@ -75,6 +89,14 @@ class History:
         """Whether superseded records may vanish."""
         self.counts_memory = False
         """Whether what is acknowledged need not be on a disk, for now."""
+        self.retention_ms: int | None = None
+        """The shortest that the load's topic has been given; None: records are not deleted for their age."""
+        self.retention_bytes: int | None = None
+        """The least, in the same way."""
+        self.starts_moved = 0
+        """How often some node's log began to start later than any had before."""
+        self.deleted_count = 0
+        """Known records that had been deleted at the end."""
         self.compacted_count = 0
         """Known records that had vanished at the end."""
         self.violation: InvariantViolation | None = None
@@ -104,12 +126,14 @@ class History:
 
     # --- producers
 
-    def on_send(self, producer: str, where: TopicPartition, value: bytes, record_key: bytes | None = None) -> None:
+    def on_send(
+        self, producer: str, where: TopicPartition, value: bytes, record_key: bytes | None = None, *, sent_ms: int = 0
+    ) -> None:
         """`value` must not have been sent before."""
         key = (producer, where)
         sequence = self._send_counts.get(key, 0)
         self._send_counts[key] = sequence + 1
-        self.sent[value] = SentRecord(producer, sequence, where, value, record_key)
+        self.sent[value] = SentRecord(producer, sequence, where, value, record_key, sent_ms)
 
     def on_ack(self, value: bytes, where: TopicPartition, offset: int) -> None:
         """The producer was told that `value` is stored at `offset`."""
@@ -148,7 +172,9 @@ class History:
         """The reader was given one record."""
         self.read_count += 1
         expected = self._positions.get((reader, where))
-        if expected is not None and offset > expected and self.is_compacted:
+        if expected is not None and max(expected, offset) <= self.partition(where).gone_below:
+            pass  # sent on to a log's start
+        elif expected is not None and offset > expected and self.is_compacted:
             self._pass_over(reader, where, expected, offset)
         elif expected is not None and offset != expected:
             kind = "skipped" if offset > expected else "went back"
@@ -165,19 +191,69 @@ class History:
             self.violate(
                 "I-07", f"high watermark of {_name(where)} went back from {history.high_watermark} to {high_watermark}"
             )
-        if log_start_offset < history.log_start_offset:
+        if log_start_offset < history.log_start_offset and not self.is_replicated:
             self.violate(
                 "I-07", f"log start of {_name(where)} went back from {history.log_start_offset} to {log_start_offset}"
             )
         history.high_watermark = high_watermark
         history.log_start_offset = log_start_offset
 
+    # --- deletion
+
+    def on_delete_asked(self, where: TopicPartition, before_offset: int) -> None:
+        """Somebody asks to delete the records below an offset."""
+        partition = self.partition(where)
+        partition.asked_start = max(partition.asked_start, before_offset)
+
+    def on_deleted(self, where: TopicPartition, start_offset: int) -> None:
+        """The request was answered: the partition starts there."""
+        partition = self.partition(where)
+        partition.deleted_start = max(partition.deleted_start, start_offset)
+
+    def on_retention_asked(self, *, retention_ms: int | None = None, retention_bytes: int | None = None) -> None:
+        """Somebody asks for a shorter retention. It counts for the rest of the run: who knows which node has heard what."""
+        if retention_ms is not None:
+            self.retention_ms = min(retention_ms, self.retention_ms or retention_ms)
+        if retention_bytes is not None:
+            self.retention_bytes = min(retention_bytes, self.retention_bytes or retention_bytes)
+
+    def on_log_start(self, who: str, where: TopicPartition, start_offset: int, *, size_bytes: int, now_ms: int) -> None:
+        """The log of a node was seen to start there, with so many bytes in it; `now_ms`: by the node's clock, with all by
+        which it may have been wrong when it stamped what it wrote."""
+        partition = self.partition(where)
+        if start_offset <= partition.gone_below:
+            return
+        self.starts_moved += 1
+        kept = (
+            None
+            if self.retention_bytes is not None and size_bytes >= self.retention_bytes
+            else self._too_young(partition, start_offset, now_ms)
+        )
+        partition.gone_below = start_offset
+        if kept is not None:
+            self.violate(
+                "I-01",
+                f"{_name(where)} starts at {start_offset} on {who}, but nothing lets {kept} go: asked for were the records "
+                f"below {partition.asked_start}, retention.ms {self.retention_ms}, retention.bytes {self.retention_bytes} "
+                f"of {size_bytes}",
+            )
+
+    def _too_young(self, partition: PartitionHistory, start_offset: int, now_ms: int) -> int | None:
+        """The first offset that neither a request nor its age takes away."""
+        for offset in range(max(partition.gone_below, partition.asked_start), start_offset):
+            record = self.sent.get(partition.values.get(offset, b""))
+            if self.retention_ms is None or (record is not None and record.sent_ms + self.retention_ms > now_ms):
+                return offset
+        return None
+
     # --- groups
 
     def on_group_read(self, group: str, where: TopicPartition, offset: int) -> None:
         """A member of the group was given a record: members may read again, but the group leaves nothing out."""
         end = self._group_ends.get((group, where), 0)
-        if offset > end and self.is_compacted:
+        if offset <= self.partition(where).gone_below:
+            pass  # sent on to a log's start
+        elif offset > end and self.is_compacted:
             self._pass_over(f"group {group}", where, end, offset)
         elif offset > end:
             self.violate("I-05", f"group {group} skipped from {end} to {offset} in {_name(where)}")
@@ -244,18 +320,23 @@ class History:
         latest = {self.sent[value].key: offset for offset, value in records if value in self.sent}
         for record in self.sent.values():
             if record.where == where and record.offset is not None and record.value not in values:
-                if self._is_superseded(record, record.offset, latest):
+                if 0 <= record.offset < history.gone_below or self._is_superseded(record, record.offset, latest):
                     continue
                 self.violate("I-01", f"{record.value[:40]!r} was acknowledged in {_name(where)} and is gone")
+        if records and records[0][0] < history.deleted_start:
+            self.violate(
+                "I-07", f"{_name(where)}@{records[0][0]} is back: all below {history.deleted_start} had been deleted"
+            )
         for offset in sorted(history.values):
             if offset not in stored:
+                if offset < history.gone_below:
+                    self.deleted_count += 1
+                    continue
                 if self._is_superseded(self.sent.get(history.values[offset]), offset, latest):
                     self.compacted_count += 1
                     continue
                 self.violate("I-01", f"{_name(where)}@{offset} ({history.values[offset][:40]!r}) is gone")
                 return
-        if self.is_replicated:  # each replica compacts when it likes: what one still has another one may not have had
-            stored = {at for at in stored if not self._is_superseded(self.sent.get(history.values[at]), at, latest)}
         self._check_passed(where, sorted(stored))
 
     def unanswered(self) -> list[SentRecord]:
@@ -269,15 +350,24 @@ class History:
         )
 
     def _pass_over(self, reader: str, where: TopicPartition, start: int, end: int) -> None:
-        self.partition(where).passed.setdefault((start, end), reader)
+        self.partition(where).passed.setdefault((start, end), (reader, len(self.sent)))
 
     def _check_passed(self, where: TopicPartition, stored: Sequence[int]) -> None:
-        for (start, end), reader in self.partition(where).passed.items():
-            following = bisect_left(stored, start)
-            if following < len(stored) and stored[following] < end:
-                self.violate(
-                    "I-05", f"{reader} skipped from {start} to {end} in {_name(where)}, over {stored[following]}"
+        values = self.partition(where).values
+        if not self.partition(where).passed or self.violation is not None:
+            return
+        numbers = {value: number for number, value in enumerate(self.sent)}
+        of_key: dict[bytes | None, list[tuple[int, int]]] = {}
+        for offset, value in values.items():
+            of_key.setdefault(self.sent[value].key, []).append((offset, numbers[value]))
+        for (start, end), (reader, sent_count) in self.partition(where).passed.items():
+            for offset in stored[bisect_left(stored, start) : bisect_left(stored, end)]:
+                # Each replica compacts when it likes: what this one still has, another one may not have had.
+                may_have_gone = self.is_replicated and any(
+                    later > offset and number < sent_count for later, number in of_key[self.sent[values[offset]].key]
                 )
+                if not may_have_gone:
+                    self.violate("I-05", f"{reader} skipped from {start} to {end} in {_name(where)}, over {offset}")
 
     def _see(self, where: TopicPartition, offset: int, value: bytes, how: str) -> None:
         """`value` lies at `offset`."""

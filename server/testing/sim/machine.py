@@ -16,10 +16,10 @@ from kraftlog.proto.uuids import uuid_to_text
 from kraftlog.replication.partition import Partition
 from kraftlog.server.config import NodeConfig
 from kraftlog.server.storage import Voters, format_node_directory
-from kraftlog.testing.clock import SimClock
+from kraftlog.testing.clock import EPOCH_MS, SimClock
 from kraftlog.testing.executor import SimExecutor
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
-from kraftlog.testing.loop import SimProcess, SimTask, Timeline, VirtualLoop
+from kraftlog.testing.loop import START_SECONDS, SimProcess, SimTask, VirtualLoop
 from kraftlog.testing.network import SimNetwork
 from kraftlog.testing.randomness import SeedSource
 from kraftlog.testing.sim.durable import CachedLogs, DurableLogs, DurableOffsets
@@ -212,10 +212,16 @@ class Machine:
             executor=executor,
         )
         starting = site.loop.spawn(process, node.start(), name=f"start {name}")
-        checks = NodeChecks(site.history, site.checks, node_id=self.number, logs=CachedLogs(self.fs, LOG_DIR))
+        logs = CachedLogs(self.fs, LOG_DIR)
+        checks = NodeChecks(site.history, site.checks, node_id=self.number, logs=logs, wall_ms=self._latest_wall_ms)
         process.check = lambda: checks.check(node.partitions)
         self._life = _Life(process, node, starting, executor)
         starting.add_done_callback(self._on_started)
+
+    def _latest_wall_ms(self) -> int:
+        """By which the node may judge an age: its clock may have been ahead when it looked, and behind when it stamped."""
+        behind_ms, ahead_ms = self.clock.wall_bounds_ms()
+        return round(EPOCH_MS + 1000 * (self.site.loop.now - START_SECONDS) + ahead_ms - behind_ms)
 
     def _on_started(self, starting: "asyncio.Task[None]") -> None:
         life, site = self._life, self.site
@@ -277,15 +283,14 @@ class Machine:
         """From here on the machine's clock runs at `rate`, and with it all timers of the node."""
         site, timeline = self.site, self.clock.timeline
         site.note(f"clock rate {self.host} {rate:g}")
-        if timeline is None:
-            if rate == 1:
-                return
-            timeline = self.clock.timeline = Timeline(site.loop)
-            if self._life is not None:
-                self._life.process.timeline = timeline
-        site.counters.drift_ms += timeline.drift_ms
+        if timeline is None and rate == 1:
+            return
+        if timeline is not None:
+            site.counters.drift_ms += timeline.drift_ms
         site.counters.clock_rates += rate != 1
-        timeline.run_at(rate)
+        self.clock.run_at(rate, site.loop)
+        if self._life is not None:
+            self._life.process.timeline = self.clock.timeline
 
     def slow_disk(self, factor: float) -> None:
         """From here on all blocking work takes `factor` times as long as usual."""

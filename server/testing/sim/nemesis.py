@@ -28,6 +28,9 @@ CONFIGS: tuple[Mapping[str, object], ...] = (
     {"segment.ms": 3_600_000},
 )
 """None of them makes less safe what is acknowledged, and none takes records away."""
+RETENTION_MS = (2_000, 10_000, 40_000)
+RETENTION_BYTES = (4_096, 20_000, 100_000)
+KEPT_FOR_EVER = {"retention.ms": 7 * 24 * 3_600_000, "retention.bytes": -1}  # as far as a run can see
 
 
 class Nemesis:
@@ -105,6 +108,10 @@ class Nemesis:
                 self._operate(self._reassign(planned))
             case Fault.CONFIG:
                 self._operate(self._configure(CONFIGS[planned.amount % len(CONFIGS)]))
+            case Fault.DELETE_RECORDS:
+                self._operate(self._delete_records(planned))
+            case Fault.RETENTION:
+                self._operate(self._shorten_retention(planned))
             case Fault.FLUSH_POLICY:
                 await self._switch_flush_policy(planned)
             case Fault.CONSUMER_LEAVES:
@@ -169,6 +176,48 @@ class Nemesis:
 
         return work
 
+    def _delete_records(self, planned: PlannedFault) -> Callable[[AsyncAdmin], Awaitable[None]]:
+        where = (self._topic, planned.client % self._partitions)
+
+        async def work(admin: AsyncAdmin) -> None:
+            history = self.world.history
+            before_offset = history.partition(where).acked_end * planned.amount // 100
+            history.on_delete_asked(where, before_offset)
+            starts = await admin.delete_records({TopicPartition(*where): before_offset})
+            history.on_deleted(where, starts[TopicPartition(*where)])
+            self.world.note(f"{where} starts at {starts[TopicPartition(*where)]}")
+
+        return work
+
+    def _shorten_retention(self, planned: PlannedFault) -> Callable[[AsyncAdmin], Awaitable[None]]:
+        """And long again, however often that must be asked for."""
+        choice = planned.amount % (len(RETENTION_MS) + len(RETENTION_BYTES))
+        configs: dict[str, object]
+        if choice < len(RETENTION_MS):
+            configs = {"retention.ms": RETENTION_MS[choice]}
+            self.world.history.on_retention_asked(retention_ms=RETENTION_MS[choice])
+        else:
+            least_bytes = RETENTION_BYTES[choice - len(RETENTION_MS)]
+            configs = {"retention.bytes": least_bytes}
+            self.world.history.on_retention_asked(retention_bytes=least_bytes)
+
+        async def work(admin: AsyncAdmin) -> None:
+            try:
+                await self._configure(configs)(admin)
+                await asyncio.sleep(planned.duration_ms / 1000)
+            finally:
+                await self._until_done(lambda: self._configure(KEPT_FOR_EVER)(admin))
+
+        return work
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await work()
+            except KraftlogError as error:
+                self.world.note(f"{self._topic} is not restored yet: {type(error).__name__}")
+                await asyncio.sleep(REPAIR_PAUSE_S)
+
     async def restore_topic(self) -> None:
         """After healing: all partitions on all nodes again, of which `MIN_IN_SYNC_REPLICAS` must be in sync."""
         numbers = [machine.number for machine in self.world.machines]
@@ -176,17 +225,10 @@ class Nemesis:
             return
 
         async def work(admin: AsyncAdmin) -> None:
-            while True:
-                try:
-                    await admin.alter_partition_reassignments(
-                        {TopicPartition(self._topic, number): numbers for number in range(self._partitions)}
-                    )
-                    await admin.alter_configs(self._topic, set={"min.insync.replicas": MIN_IN_SYNC_REPLICAS})
-                except KraftlogError as error:
-                    self.world.note(f"the topic is not restored yet: {type(error).__name__}")
-                    await asyncio.sleep(REPAIR_PAUSE_S)
-                else:
-                    return
+            where = {TopicPartition(self._topic, number): numbers for number in range(self._partitions)}
+            configs = {"min.insync.replicas": MIN_IN_SYNC_REPLICAS, **KEPT_FOR_EVER}
+            await self._until_done(lambda: admin.alter_partition_reassignments(where))
+            await self._until_done(lambda: admin.alter_configs(self._topic, set=configs))
 
         self.faults += 1
         await asyncio.wait([self._operate(work)])

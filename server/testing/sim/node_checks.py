@@ -34,6 +34,9 @@ class _Log(Protocol):
     @property
     def flushed_end_offset(self) -> int: ...
 
+    @property
+    def size_bytes(self) -> int: ...
+
 
 class _Partition(Protocol):
     """The part of `kraftlog.replication.partition.Partition` that is looked at."""
@@ -71,7 +74,8 @@ class ClusterChecks:
     def check_survivors(
         self, where: TopicPartition, logs: Mapping[int, Mapping[int, tuple[bytes | None, bytes | None]]]
     ) -> None:
-        """`logs`: of each node, which have nothing but what is committed."""
+        """`logs`: of each node, which have nothing but what is committed. Each deletes old segments when it likes."""
+        gone_below = self._history.partition(where).gone_below
         found: dict[int, tuple[tuple[bytes | None, bytes | None], int]] = {}
         for node_id, records in logs.items():
             for offset, record in records.items():
@@ -81,7 +85,7 @@ class ClusterChecks:
         last = {record[0]: offset for offset, (record, _) in sorted(found.items())}
         for node_id, records in logs.items():
             for key, offset in last.items():
-                if offset not in records:
+                if offset not in records and offset >= gone_below:
                     self._history.violate("I-12", f"{where}@{offset}: node {node_id} lacks the last record of {key!r}")
 
     def compares(self, topic: str) -> bool:
@@ -118,8 +122,11 @@ class NodeChecks:
         *,
         node_id: int = 1,
         logs: CachedLogs | None = None,
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`logs`: as this life of the node finds and writes them; None: no bytes are looked at."""
+        """`logs`: as this life of the node finds and writes them; None: no bytes are looked at. `wall_ms`: the latest time
+        by which the node may judge the age of records."""
+        self._wall_ms = wall_ms
         self._history = history
         self._cluster = cluster or ClusterChecks(history)
         self._node_id = node_id
@@ -171,11 +178,19 @@ class NodeChecks:
         is_shorter = log_end < before[1] or flushed_end < before[2]
         if log_start < before[0] or high_watermark < before[3] or (is_shorter and partition.is_leader):
             self._history.violate("W-2", f"{name}: from {_text(before)} to {_text(ends)}")
+        if log_start > before[0]:
+            self._history.on_log_start(
+                f"node {self._node_id}", where, log_start, size_bytes=partition.log.size_bytes, now_ms=self._wall_ms()
+            )
         if partition.is_leader:
             if partition.is_flushed and high_watermark > flushed_end:
                 self._history.violate("W-3", f"{name}: {_text(ends)}")
             if self._cluster.is_newest_leader(where, partition.leader_epoch, self._node_id):
                 known = self._history.partitions.get(where)
+                if known is not None and log_start < known.deleted_start:
+                    self._history.violate(
+                        "I-07", f"{name}: all below {known.deleted_start} had been deleted, {_text(ends)}"
+                    )
                 if known is not None and log_end < known.acked_end:
                     self._history.violate("W-4", f"{name}: acknowledged below {known.acked_end}, {_text(ends)}")
         if self._logs is not None and self._cluster.compares(where[0]):

@@ -31,6 +31,10 @@ class Fault(StrEnum):
     CLOCK_JUMP = "clock-jump"
     """The node's wall clock jumps, to be off by `amount` milliseconds. Jumps do not add up: beyond
     message.timestamp.after.max.ms every record would be refused."""
+    DELETE_RECORDS = "delete-records"
+    """An operator deletes the first `amount` per cent of what is acknowledged in the `client`-th partition."""
+    RETENTION = "retention"
+    """The load's topic keeps less for `duration_ms`, by the `amount`-th choice."""
     CLOCK_RATE = "clock-rate"
     """The node's clock, monotonic and wall, runs at `amount` per cent of the true rate for `duration_ms`."""
     SLOW_DISK = "slow-disk"
@@ -95,6 +99,8 @@ _CLUSTER_WEIGHTS = {
     Fault.REASSIGN: 3,
     Fault.CONFIG: 2,
     Fault.CLOCK_RATE: 3,
+    Fault.DELETE_RECORDS: 2,
+    Fault.RETENTION: 2,
 }
 CLOCK_RATES = (
     50,
@@ -189,6 +195,11 @@ def _draw_one(randomness: random.Random, at_ms: float, fault: Fault) -> PlannedF
             duration_ms = randomness.uniform(50, 15_000)  # up to several session time-outs
             amount, client = randomness.randrange(2), randomness.randrange(64)
             return PlannedFault(at_ms, fault, duration_ms=duration_ms, amount=amount, client=client)
+        case Fault.DELETE_RECORDS:
+            return PlannedFault(at_ms, fault, amount=randomness.randrange(5, 101), client=randomness.randrange(64))
+        case Fault.RETENTION:
+            duration_ms = randomness.uniform(1_000, 20_000)
+            return PlannedFault(at_ms, fault, duration_ms=duration_ms, amount=randomness.randrange(64))
         case Fault.REASSIGN | Fault.CONFIG:
             return PlannedFault(at_ms, fault, amount=randomness.randrange(64), client=randomness.randrange(64))
         case Fault.BREAK | Fault.FLUSH_POLICY:

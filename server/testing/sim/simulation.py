@@ -83,6 +83,10 @@ class SimulationResult:
     read: int
     compacted: int
     """Acknowledged records that compaction had taken by the end."""
+    deleted: int
+    """Those that were deleted on request or by retention."""
+    starts_moved: int
+    """How often a partition came to start later."""
     faults: int
     counters: Counters
     lines: list[str]
@@ -92,7 +96,7 @@ class SimulationResult:
         verdict = "ok" if self.violation is None else str(self.violation)
         return (
             f"seed {self.seed}: {verdict} | {self.acked} acked, {self.failed} failed, {self.read} read, "
-            f"{self.compacted} compacted | "
+            f"{self.compacted} compacted, {self.deleted} deleted by {self.starts_moved} later starts | "
             f"{self.faults} faults, {self.counters.power_losses} power losses ({self.counters.torn_operations} within an "
             f"operation), {self.counters.kills} kills, {self.counters.stops} stops, "
             f"{self.counters.disk_losses} disks lost, {self.counters.clock_rates} slow or fast clocks "
@@ -125,6 +129,8 @@ def simulate(
         failed=run.world.history.failed_count,
         read=run.world.history.read_count,
         compacted=run.world.history.compacted_count,
+        deleted=run.world.history.deleted_count,
+        starts_moved=run.world.history.starts_moved,
         faults=run.nemesis.faults,
         counters=run.world.counters,
         lines=trace.lines,
@@ -133,14 +139,14 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class _Retention:
-    """How often the node looks for old and idle segments. Records are never old: every reader must see them all."""
+    """How often the node looks for old and idle segments. Records are old only where the nemesis shortens the retention."""
 
     node_config: Mapping[str, str]
     topic_configs: Mapping[str, str]
 
     @classmethod
-    def draw(cls, randomness: random.Random) -> "_Retention":
-        if randomness.random() < 0.5:
+    def draw(cls, randomness: random.Random, *, nodes: int) -> "_Retention":
+        if randomness.random() < (0.5 if nodes == 1 else 0.2):
             return cls({}, {})
         interval_ms = randomness.choice((1_000, 5_000))
         return cls({"log.retention.check.interval.ms": str(interval_ms)}, {"segment.ms": "1500"})
@@ -175,7 +181,7 @@ class _Run:
         self.seeds = SeedSource(seed)
         self.virtual_seconds = 0.0
         shape = self.seeds.stream("shape")
-        retention = _Retention.draw(self.seeds.stream("retention"))
+        retention = _Retention.draw(self.seeds.stream("retention"), nodes=config.nodes)
         compaction = _Compaction.draw(self.seeds.stream("compaction"))
         self.world = World(
             self.seeds,
@@ -346,6 +352,8 @@ class _Run:
     def _missing(self) -> str:
         for where, partition in self.world.history.partitions.items():
             end = partition.acked_end
+            if end <= partition.gone_below:
+                continue
             if self._observer.positions.get(where, 0) < end:
                 return f"the observer is at {self._observer.positions.get(where, 0)} of {end} in {where}"
             committed = self.world.history.committed_floor(GroupReader.GROUP, where)

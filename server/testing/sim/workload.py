@@ -114,6 +114,7 @@ class ProducerClient(Worker):
         has_key = self.world.history.is_compacted or self.random.random() < 0.5
         key = f"key-{self.random.randrange(20)}".encode() if has_key else None
         partition = None if key is not None else self.random.randrange(self._partitions)
+        sent_ms = self.clock.wall_ms()
         try:
             future = await producer.send(self._topic, value, key=key, partition=partition)
         except KraftlogError as error:
@@ -122,7 +123,7 @@ class ProducerClient(Worker):
         history, where = self.world.history, (self._topic, future.partition)
         if key is not None and future.partition != partition_for_key(key, self._partitions):
             history.violate("KEY", f"{key!r} went to partition {future.partition}")
-        history.on_send(self.host, where, value, key)
+        history.on_send(self.host, where, value, key, sent_ms=sent_ms)
         future.add_done_callback(lambda done: self._answered(done, value))
 
     def _answered(self, future: SendFuture, value: bytes) -> None:
@@ -165,7 +166,8 @@ class Probe(Worker):
             sent: list[tuple[bytes, AsyncSendFuture]] = []
             for partition in range(self._partitions):
                 value = f"{self.host}:{partition}".encode()
-                history.on_send(self.host, (self._topic, partition), value, value)
+                sent_ms = self.clock.wall_ms()
+                history.on_send(self.host, (self._topic, partition), value, value, sent_ms=sent_ms)
                 sent.append((value, await producer.send(self._topic, value, key=value, partition=partition)))
             for value, future in sent:
                 self.waits_for = f"{self._topic}-{future.partition}"
@@ -339,8 +341,9 @@ class Observer(Worker):
         """Read what is there now into `records`."""
         consumer = await self._consumer()
         try:
+            starts = await consumer.beginning_offsets(self._partitions)
             ends = await consumer.end_offsets(self._partitions)
-            while any(self.positions.get((w.topic, w.partition), 0) < end for w, end in ends.items()):
+            while any(max(starts[w], self.positions.get((w.topic, w.partition), 0)) < end for w, end in ends.items()):
                 for record in await self._read(consumer):
                     assert record.value is not None
                     records[record.topic, record.partition].append((record.offset, record.value))
@@ -371,7 +374,8 @@ class Observer(Worker):
         try:
             records = _flat(await consumer.poll(timeout_ms=POLL_MS))
         except KraftlogError as error:
-            self._poll_failed(error)
+            if not (isinstance(error, OffsetOutOfRangeError) and self._go_to_starts(consumer)):
+                self._poll_failed(error)
             return []
         for record in records:
             assert record.value is not None
@@ -379,6 +383,19 @@ class Observer(Worker):
             self.world.history.on_read(self.host, where, record.offset, record.value)
             self.positions[where] = record.offset + 1
         return records
+
+    def _go_to_starts(self, consumer: AsyncConsumer) -> bool:
+        """Go on where the logs start now, in partitions of which the next records are deleted; whether there are any."""
+        history = self.world.history
+        behind = [
+            where
+            for where in self._partitions
+            if self.positions.get((key := (where.topic, where.partition)), 0) < history.partition(key).gone_below
+        ]
+        if behind:
+            self.world.note(f"{self.host} goes on where logs start: {' '.join(map(str, behind))}")
+            consumer.seek_to_beginning(*behind)
+        return bool(behind)
 
 
 def _flat(polled: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> list[ConsumerRecord]:

@@ -318,7 +318,8 @@ def _text(body: ReplicaBody) -> str:
             last = "an empty log" if body.last_epoch < 0 else f"a last record of epoch {body.last_epoch}"
             return f"follow from {body.log_end_offset} in epoch {body.leader_epoch}, after {last}"
         case ReplicaReport():
-            return f"has through {body.log_end_offset}, on disk through {body.flushed_end_offset}"
+            start = f", starts at {body.log_start_offset}" if body.log_start_offset else ""
+            return f"has through {body.log_end_offset}, on disk through {body.flushed_end_offset}{start}"
         case ReplicaRecords():
             return f"records; high watermark {body.high_watermark}"
         case ReplicaProgress():

@@ -25,6 +25,7 @@ class FakeLog:
         self.first_unstable_offset: int | None = None
         self.failure: StorageError | None = None
         self.has_unsynced_segments = False
+        self.size_bytes = 0
         self.flushes = 0
         self.epoch = -1
 

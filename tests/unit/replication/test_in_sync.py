@@ -41,9 +41,11 @@ def propose(
     brokers: dict[int, Broker] = BROKERS,
     is_recovering: bool = False,
     end_to_flush: int | None = None,
+    leader_start: int = 0,
 ) -> IsrProposal | None:
     return of.proposal(
         partition_epoch=5,
+        leader_start=leader_start,
         leader_end=leader_end,
         high_watermark=high_watermark,
         epoch_start_offset=epoch_start,
@@ -111,6 +113,18 @@ def test_entry_takes_the_high_watermark_on_disk(end: int, flushed: int, may_ente
     report(state, THIRD, end, flushed=flushed, leader_end=30, now_ms=0)
     expected = {ME, OTHER, THIRD} if may_enter else None
     assert members(propose(state, leader_end=30, high_watermark=10)) == expected
+
+
+def test_entry_takes_the_start_of_the_leaders_log() -> None:
+    """Else what was deleted on request would be back with the next leader; those in the set do not leave for it."""
+    state = in_sync(ME, OTHER)
+    for start, members_then in ((6, None), (7, {ME, OTHER, THIRD})):
+        for replica in (OTHER, THIRD):
+            ends = ReplicaEnds(10, 10, start if replica == THIRD else 0)
+            epoch = BROKERS[replica].broker_epoch
+            state.on_report(replica, ends, epoch, leader_end=10, flushed=True, now_ms=1)
+        assert state.start(7) == 0, "the lowest of those in sync"
+        assert members(propose(state, leader_start=7, leader_end=10, now_ms=1)) == members_then
 
 
 def test_entry_takes_the_start_of_the_leader_epoch() -> None:

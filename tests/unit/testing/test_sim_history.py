@@ -154,3 +154,80 @@ def test_a_reader_may_pass_over_what_another_replica_has_compacted(is_replicated
     history.on_read("r", A, 2, b"third")
     history.check_log(A, list(enumerate(values)))
     assert (history.violation is not None) == (not is_replicated or skipped_is_last)
+
+
+def test_a_reader_may_not_pass_over_what_nothing_had_superseded_by_then() -> None:
+    """I-05: a later record of the key takes the earlier one away, but not before it is sent."""
+    for is_late in (False, True):
+        history = History(is_compacted=True, is_replicated=True)
+        sends = [(b"first", b"a"), (b"second", b"b"), (b"third", b"c"), (b"fourth", b"b")]
+        for value, key in sends[: 3 if is_late else 4]:
+            history.on_send("p", A, value, key)
+        history.on_position("r", A, 0)
+        history.on_read("r", A, 0, b"first")
+        history.on_read("r", A, 2, b"third")
+        if is_late:
+            history.on_send("p", A, *sends[3])
+        for offset, (value, _) in enumerate(sends):
+            history.on_ack(value, A, offset)
+        history.check_log(A, [(offset, value) for offset, (value, _) in enumerate(sends)])
+        assert (history.violation is not None) == is_late
+
+
+def _shortened() -> History:
+    """Four records, sent at 0, 10, 20 and 30 s, of which two are deleted on request."""
+    history = History(is_replicated=True)
+    for number in range(4):
+        history.on_send("p1", A, b"v%d" % number, sent_ms=number * 10_000)
+        history.on_ack(b"v%d" % number, A, number)
+    history.on_delete_asked(A, 2)
+    history.on_log_start("node 1", A, 2, size_bytes=100, now_ms=40_000)
+    history.on_deleted(A, 2)
+    return history
+
+
+def test_deleted_records_may_be_missing_and_readers_are_sent_on() -> None:
+    history = _shortened()
+    history.on_position("r1", A, 0)
+    history.on_read("r1", A, 2, b"v2")
+    history.on_group_read("g", A, 2)
+    history.check_log(A, [(2, b"v2"), (3, b"v3")])
+    assert (history.violation, history.deleted_count, history.starts_moved) == (None, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "retention_bytes", "size_bytes", "now_ms", "is_sound"),
+    [
+        (None, None, 100, 90_000, False),
+        (15_000, None, 100, 35_000, True),
+        (15_000, None, 100, 34_999, False),
+        (None, 100, 100, 0, True),
+        (None, 101, 100, 0, False),
+        (15_000, 101, 100, 35_000, True),
+    ],
+)
+def test_a_log_starts_no_later_than_retention_lets_it(
+    retention_ms: int | None, retention_bytes: int | None, size_bytes: int, now_ms: int, is_sound: bool
+) -> None:
+    """I-01: by the age of each record that goes, or by the bytes that are left."""
+    history = _shortened()
+    history.on_retention_asked(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    history.on_log_start("node 2", A, 3, size_bytes=size_bytes, now_ms=now_ms)
+    assert (history.violation is None) == is_sound
+
+
+@pytest.mark.parametrize(
+    ("rule", "event"),
+    [
+        ("I-07", lambda h: h.check_log(A, [(1, b"v1"), (2, b"v2"), (3, b"v3")])),
+        ("I-01", lambda h: h.check_log(A, [(3, b"v3")])),
+        ("I-05", lambda h: (h.on_position("r1", A, 0), h.on_read("r1", A, 3, b"v3"))),
+        ("I-05", lambda h: h.on_group_read("g", A, 3)),
+    ],
+)
+def test_deletion_excuses_no_more_than_was_deleted(rule: str, event: Callable[[History], object]) -> None:
+    """What is deleted does not come back, and what is not deleted is there, for every reader."""
+    history = _shortened()
+    event(history)
+    assert history.violation is not None
+    assert history.violation.rule == rule

@@ -100,6 +100,8 @@ SEVERAL = {
     Fault.REASSIGN,
     Fault.CONFIG,
     Fault.CLOCK_RATE,
+    Fault.DELETE_RECORDS,
+    Fault.RETENTION,
     Fault.FLUSH_POLICY,
 }
 """What befalls a cluster of several nodes alone."""

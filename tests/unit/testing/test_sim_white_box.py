@@ -20,6 +20,7 @@ class _Log:
     log_start_offset: int = 0
     log_end_offset: int = 10
     flushed_end_offset: int = 8
+    size_bytes: int = 100
 
 
 @dataclass
@@ -40,6 +41,18 @@ def test_a_sound_node_passes() -> None:
         partition.high_watermark = flushed_end
         checks.check({WHERE: partition})
     assert history.violation is None
+
+
+def test_a_leader_that_brings_deleted_records_back_is_found() -> None:
+    """I-07: whoever leads, and whatever its log was told before."""
+    history = History(is_replicated=True)
+    history.on_delete_asked(WHERE, 5)
+    NodeChecks(history).check({WHERE: _Partition(_Log(5, 10, 8), is_leader=True)})
+    history.on_deleted(WHERE, 5)
+    assert history.violation is None
+    NodeChecks(history).check({WHERE: _Partition(_Log(4, 10, 8), is_leader=True, leader_epoch=1)})
+    assert history.violation is not None
+    assert history.violation.rule == "I-07"
 
 
 @pytest.mark.parametrize(
