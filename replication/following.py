@@ -343,9 +343,9 @@ class LeaderFollowing:
             self._turn_ms = self._quota.throttle.free_at_ms(now_ms)
         if now_ms < self._turn_ms:
             return 0
-        self._turn_ms = None
         piece_bytes = self._quota.piece_bytes
-        self._quota.throttle.spend(piece_bytes, now_ms)
+        self._quota.take_turn(self._turn_ms, piece_bytes, now_ms)
+        self._turn_ms = None
         granted = piece_bytes - min(self._throttled_credit, 0)
         self._throttled_credit += granted
         return granted

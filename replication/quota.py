@@ -21,6 +21,7 @@ LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 MAX_PIECE_BYTES = 1 << 20  # as much as is read of a partition at a time
 PIECES_PER_SECOND = 10  # so many turns at least: at a low rate, small pieces keep the flow even
+LATE_MS = 100.0  # how late a turn may be taken without loss: a busy event loop must not lower the rate
 EVERY_BROKER = ""  # the name of the resource with the defaults of all
 
 
@@ -51,6 +52,10 @@ class ReplicationQuota:
     def holds_for(self, partition: Partition) -> bool:
         """Whether the partition is throttled here, as far as its followers are not in sync."""
         return self.throttle.is_limited and self._covers(partition)
+
+    def take_turn(self, turn_ms: float, size_bytes: int, now_ms: float) -> None:
+        """Pay for what goes in the turn that was due at `turn_ms`."""
+        self.throttle.spend(size_bytes, max(turn_ms, now_ms - LATE_MS))
 
     @property
     def piece_bytes(self) -> int:

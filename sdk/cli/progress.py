@@ -28,6 +28,8 @@ class ProgressBar:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self.records = 0
+        self.remark = ""
+        """What else there is to say."""
 
     def __enter__(self) -> Self:
         if self._enabled and sys.stderr.isatty():
@@ -52,13 +54,28 @@ class ProgressBar:
             return
         if self._bar is not None and self._task is not None:
             self._next = current + BAR_INTERVAL_S
-            self._bar.update(self._task, completed=done if done is not None else records, records=f"{records:,}")
+            self._bar.update(
+                self._task,
+                description=self._described,
+                completed=done if done is not None else records,
+                records=f"{records:,}",
+            )
             return
         self._next = current + PLAIN_INTERVAL_S
         share = f" ({100 * done // self._total} %)" if self._total and done is not None else ""
         print(
-            f"{self._what}: {records:,} {self._unit}{share}, {self.rate(current):,.0f}/s", file=sys.stderr, flush=True
+            f"{self._what}: {records:,} {self._unit}{share}, {self.rate(current):,.0f}/s{self._remark}",
+            file=sys.stderr,
+            flush=True,
         )
+
+    @property
+    def _remark(self) -> str:
+        return f", {self.remark}" if self.remark else ""
+
+    @property
+    def _described(self) -> str:
+        return f"{self._what}{self._remark}"
 
     def finish(self, records: int) -> None:
         """Show the end: everything is done."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import click
 
 from kraftlog.proto.errors import BrokerIdNotRegisteredError, UnknownTopicOrPartitionError
 from kraftlog.proto.names import validate_topic_name
+from kraftlog.sdk.cli.byte_rates import byte_rate
 from kraftlog.sdk.cli.options import bootstrap_option, client_options, format_option
 from kraftlog.sdk.cli.output import note, plural, print_json, table
 from kraftlog.sdk.cli.progress import ProgressBar
@@ -17,10 +19,21 @@ from kraftlog.sdk.cli.remote import admin_client
 if TYPE_CHECKING:
     from kraftlog.sdk.admin import Admin
     from kraftlog.sdk.cli.reassign_plan import Plan
+    from kraftlog.sdk.cli.reassign_throttle import Backlog
     from kraftlog.sdk.types import PartitionDescription, TopicPartition
 
 LOOK_INTERVAL_S = 0.5
 PARTITIONS_PER_REQUEST = 1_000
+
+
+def throttle_option(command: Any) -> Any:
+    """`--throttle RATE`."""
+    return click.option(
+        "--throttle",
+        type=byte_rate,
+        metavar="RATE",
+        help="Copy no more than this on each broker, such as 50MB (a second), and take the throttle away when all is done.",
+    )(command)
 
 
 def wait_options(command: Any) -> Any:
@@ -40,6 +53,13 @@ def wait_options(command: Any) -> Any:
 @click.option("--plan", "plan_file", type=click.Path(path_type=Path), help="As a file in Kafka's JSON format says.")
 @click.option("--cancel", is_flag=True, help="End what is under way: the former replicas stay.")
 @click.option("--list", "lists", is_flag=True, help="Only show what is under way.")
+@click.option(
+    "--remove-throttle",
+    "removes_throttle",
+    is_flag=True,
+    help="Take away all throttles but those of what is under way.",
+)
+@throttle_option
 @wait_options
 @bootstrap_option
 @client_options
@@ -53,6 +73,8 @@ def reassign(
     plan_file: Path | None,
     cancel: bool,
     lists: bool,
+    removes_throttle: bool,
+    throttle: int | None,
     wait: bool,
     dry_run: bool,
     bootstrap_servers: str,
@@ -61,22 +83,29 @@ def reassign(
 ) -> None:
     """Give partitions other replicas, of some topics or of all, while they are in use.
 
-    New replicas catch up first, then the others leave. If the command is interrupted, the move goes on.
+    New replicas catch up first, then the others leave. If the command is interrupted, the move goes on, with its throttle:
+    the same command with another --throttle changes it, --cancel and --remove-throttle take it away.
 
     \b
     Examples:
       kraftctl partition reassign orders -r 3 --dry-run
       kraftctl partition reassign -r 3
       kraftctl partition reassign orders -p 0 --replicas 2,3,1
+      kraftctl partition reassign --brokers 1,2,3 --throttle 50MB
       kraftctl partition reassign orders --cancel
     """
     for name in topics:
         validate_topic_name(name)
-    wishes = [factor is not None or brokers is not None, replicas is not None, plan_file is not None, cancel, lists]
-    if sum(wishes) != 1:
+    moves = [factor is not None or brokers is not None, replicas is not None, plan_file is not None]
+    if sum([*moves, cancel, lists, removes_throttle]) != 1:
         raise click.UsageError(
-            "say what is wanted: --replication-factor and --brokers, or one of --replicas, --plan, --cancel, --list"
+            "say what is wanted: --replication-factor and --brokers, or one of --replicas, --plan, --cancel, --list,"
+            " --remove-throttle"
         )
+    if throttle is not None and not any(moves):
+        raise click.UsageError("--throttle is for a move")
+    if removes_throttle and (topics or numbers):
+        raise click.UsageError("--remove-throttle is for all topics")
     if replicas is not None and not topics:
         raise click.UsageError("--replicas needs a TOPIC")
     if plan_file is not None and (topics or numbers):
@@ -87,6 +116,9 @@ def reassign(
             return
         if cancel:
             _cancel(admin, topics, numbers, dry_run, output_format)
+            return
+        if removes_throttle:
+            _remove_throttle(admin, dry_run, output_format)
             return
         everything = partitions_of(admin)
         if plan_file is not None:
@@ -103,17 +135,24 @@ def reassign(
             else:
                 allowed = None if brokers is None else _nodes(brokers, "--brokers")
                 plan = planned(admin, everything, chosen, factor=factor, allowed=allowed)
-        carry_out(admin, everything, plan, wait=wait, dry_run=dry_run, output_format=output_format)
+        carry_out(admin, everything, plan, wait=wait, dry_run=dry_run, output_format=output_format, throttle=throttle)
 
 
 @click.command()
 @click.argument("node", type=click.IntRange(min=0))
+@throttle_option
 @wait_options
 @bootstrap_option
 @client_options
 @format_option
 def drain(
-    node: int, wait: bool, dry_run: bool, bootstrap_servers: str, extra: tuple[str, ...], output_format: str
+    node: int,
+    throttle: int | None,
+    wait: bool,
+    dry_run: bool,
+    bootstrap_servers: str,
+    extra: tuple[str, ...],
+    output_format: str,
 ) -> None:
     """Move all replicas of broker NODE to other brokers, so that it can be taken away or repaired.
 
@@ -127,7 +166,7 @@ def drain(
         chosen = {tp: each for tp, each in everything.items() if node in each.target_replicas}
         allowed = tuple(each.node_id for each in nodes if each.node_id != node)
         plan = planned(admin, everything, chosen, factor=None, allowed=allowed)
-        carry_out(admin, everything, plan, wait=wait, dry_run=dry_run, output_format=output_format)
+        carry_out(admin, everything, plan, wait=wait, dry_run=dry_run, output_format=output_format, throttle=throttle)
 
 
 # --- what to do -------------------------------------------------------------------------------------------------
@@ -204,8 +243,12 @@ def carry_out(
     wait: bool,
     dry_run: bool,
     output_format: str,
+    throttle: int | None = None,
 ) -> None:
-    """Ask for what is not as planned, in pieces, show it, and wait until none of it is under way any more."""
+    """Ask for what is not as planned, in pieces, show it, and wait until none of it is under way any more. `throttle`: bytes
+    a second, as long as it is."""
+    from kraftlog.sdk.cli.reassign_throttle import Backlog, MoveThrottle
+
     moves = {
         tp: replicas
         for tp, replicas in sorted(plan.items())
@@ -213,15 +256,19 @@ def carry_out(
     }
     if output_format == "text":
         _print_moves(everything, moves)
-    keys = list(moves)
-    pieces = [keys[start : start + PARTITIONS_PER_REQUEST] for start in range(0, len(keys), PARTITIONS_PER_REQUEST)]
-    for piece in pieces:
-        admin.alter_partition_reassignments({tp: moves[tp] for tp in piece}, validate_only=dry_run)
-    left = 0 if dry_run or not moves else _wait(admin, set(moves), is_patient=wait)
+    limit = nullcontext() if throttle is None or not moves else MoveThrottle(admin, throttle, moves, dry_run=dry_run)
+    backlog = None if throttle is None else Backlog(admin, throttle)
+    with limit:
+        keys = list(moves)
+        for start in range(0, len(keys), PARTITIONS_PER_REQUEST):
+            piece = {tp: moves[tp] for tp in keys[start : start + PARTITIONS_PER_REQUEST]}
+            admin.alter_partition_reassignments(piece, validate_only=dry_run)
+        left = 0 if dry_run or not moves else _wait(admin, set(moves), is_patient=wait, backlog=backlog)
     if output_format == "json":
         from kraftlog.sdk.cli.reassign_plan import plan_document
 
-        print_json({**plan_document(moves), "dry_run": dry_run, "under_way": left})
+        more = {} if throttle is None else {"throttle_bytes_per_second": throttle}
+        print_json({**plan_document(moves), "dry_run": dry_run, "under_way": left, **more})
     elif dry_run:
         click.echo(f"would reassign {plural(len(moves), 'partition')}")
     elif left:
@@ -230,12 +277,15 @@ def carry_out(
         click.echo(f"reassigned {plural(len(moves), 'partition')}")
 
 
-def _wait(admin: "Admin", moves: "set[TopicPartition]", *, is_patient: bool) -> int:
+def _wait(admin: "Admin", moves: "set[TopicPartition]", *, is_patient: bool, backlog: "Backlog | None" = None) -> int:
     """How many are under way in the end."""
     topics = sorted({tp.topic for tp in moves})
     with ProgressBar("reassigning", total=len(moves), enabled=is_patient, unit="partitions") as bar:
         while True:
-            left = len(moves & admin.list_partition_reassignments(topics).keys())
+            ongoing = {tp: each for tp, each in admin.list_partition_reassignments(topics).items() if tp in moves}
+            left = len(ongoing)
+            if backlog is not None and is_patient:
+                bar.remark = backlog.look(ongoing)
             bar.update(len(moves) - left, len(moves) - left)
             if not left or not is_patient:
                 return left
@@ -245,12 +295,18 @@ def _wait(admin: "Admin", moves: "set[TopicPartition]", *, is_patient: bool) -> 
 def _cancel(
     admin: "Admin", topics: tuple[str, ...], numbers: tuple[int, ...], dry_run: bool, output_format: str
 ) -> None:
-    found = [
-        tp
-        for tp in sorted(admin.list_partition_reassignments(topics or None))
+    from kraftlog.sdk.cli.reassign_throttle import print_removed, throttle_of
+
+    ongoing = {
+        tp: each
+        for tp, each in sorted(admin.list_partition_reassignments(topics or None).items())
         if not numbers or tp.partition in numbers
-    ]
+    }
+    found = list(ongoing)
+    throttle = throttle_of(admin, ongoing) if found else None
     admin.alter_partition_reassignments(dict.fromkeys(found), validate_only=dry_run)
+    if throttle and not dry_run:
+        print_removed(admin.remove_replication_throttle(throttle), dry_run=False)
     if output_format == "json":
         print_json([{"topic": tp.topic, "partition": tp.partition, "dry_run": dry_run} for tp in found])
         return
@@ -260,17 +316,40 @@ def _cancel(
         click.echo("no reassignment is under way")
 
 
+def _remove_throttle(admin: "Admin", dry_run: bool, output_format: str) -> None:
+    from kraftlog.sdk.cli.reassign_throttle import document, print_removed
+
+    removed = admin.remove_replication_throttle(validate_only=dry_run)
+    if output_format == "json":
+        print_json({**document(removed), "dry_run": dry_run})
+        return
+    print_removed(removed, dry_run=dry_run)
+    if not removed:
+        note("no throttle is set, or what is under way needs it")
+
+
 def _print_ongoing(admin: "Admin", topics: tuple[str, ...], numbers: tuple[int, ...], output_format: str) -> None:
     from dataclasses import asdict
+
+    from kraftlog.sdk.cli.byte_rates import shown_bytes
+    from kraftlog.sdk.cli.reassign_throttle import rates_of, throttle_of
 
     found = {
         tp: each
         for tp, each in sorted(admin.list_partition_reassignments(topics or None).items())
         if not numbers or tp.partition in numbers
     }
+    rates = rates_of(throttle_of(admin, found), found)
     if output_format == "json":
-        print_json([{"topic": tp.topic, "partition": tp.partition, **asdict(each)} for tp, each in found.items()])
+        print_json(
+            [
+                {"topic": tp.topic, "partition": tp.partition, **asdict(each), "throttle_bytes_per_second": rates[tp]}
+                for tp, each in found.items()
+            ]
+        )
         return
+    if admin.remove_replication_throttle(validate_only=True):
+        note("throttles are set that no reassignment under way needs: --remove-throttle takes them away")
     if not found:
         note("no reassignment is under way")
         return
@@ -282,10 +361,11 @@ def _print_ongoing(admin: "Admin", topics: tuple[str, ...], numbers: tuple[int, 
             _list(each.adding_replicas),
             _list(each.removing_replicas),
             _list(each.in_sync_replicas),
+            None if (rate := rates[tp]) is None else f"{shown_bytes(rate)}/s",
         )
         for tp, each in found.items()
     ]
-    click.echo(table(("topic", "partition", "target", "adding", "removing", "in sync"), rows))
+    click.echo(table(("topic", "partition", "target", "adding", "removing", "in sync", "throttle"), rows))
 
 
 def _print_moves(everything: "Mapping[TopicPartition, PartitionDescription]", moves: "Plan") -> None:

@@ -1,12 +1,15 @@
 """kraftctl and the replicas of partitions, on three real brokers: raised, moved, drained, described."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kraftlog import Admin, NewTopic, Producer
+from kraftlog import Admin, NewTopic, Producer, TopicPartition
+from kraftlog.sdk.cli import main
 from kraftlog.testing import Cluster, cluster
 from tests.integration.kraftctl import Cli
 
@@ -51,6 +54,100 @@ def test_replicas_are_raised_described_moved_and_drained(nodes: Cluster, tmp_pat
     health = cli.json("cluster", "status", *at)["health"]
     assert health == {"partitions": 3, "under_replicated": 0, "under_min_isr": 0, "offline": 0, "reassigning": 0}
     assert "partitions: 3, 0 under-replicated, 0 under min ISR, 0 offline" in cli.ok("cluster", "status", *at)
+
+
+@pytest.fixture
+def slow(nodes: Cluster) -> Iterator[str]:
+    """A topic of three batches on broker 1: with a throttle of one byte a second, its move does not end."""
+    name = "slow"
+    with Admin(bootstrap_servers=nodes.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name=name, num_partitions=1, replication_factor=1)])
+        admin.alter_partition_reassignments({TopicPartition(name, 0): [1]})
+        while admin.list_partition_reassignments():
+            pass
+        with Producer(bootstrap_servers=nodes.bootstrap_servers) as producer:
+            for _ in range(3):
+                producer.send(name, bytes(10_000)).result(30)
+        yield name
+        admin.delete_topics([name])
+        assert not admin.describe_replication_throttle()
+
+
+class Here:
+    """kraftctl without a process of its own."""
+
+    def __init__(self, nodes: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        self.at = ("-b", nodes.bootstrap_servers)
+        self._capsys = capsys
+
+    def run(self, *arguments: str, code: int = 0) -> tuple[str, str]:
+        """What it prints as result, and beside it."""
+        ended = main.run([*arguments, *self.at])
+        captured = self._capsys.readouterr()
+        assert ended == code, captured.err
+        return captured.out, captured.err
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--format", "json")[0])
+
+
+def test_a_throttle_comes_and_goes_with_its_move(
+    nodes: Cluster, slow: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli = Here(nodes, capsys)
+    move = ("partition", "reassign", slow, "--replicas", "1,2")
+    _, planned = cli.run(*move, "--throttle", "1", "--dry-run")
+    rates = "leader.replication.throttled.rate=1 of brokers 1, 2"
+    assert f"would set {rates}" in planned
+    assert "would set follower.replication.throttled.replicas of slow: 0:2" in planned
+    assert cli.json("partition", "reassign", "--remove-throttle", "--dry-run")["leader_rates"] == {}
+
+    waiting = Cli(tmp_path / "home").start(*move, "--throttle", "1", *cli.at)
+    while not (ongoing := cli.json("partition", "reassign", "--list")):
+        assert waiting.poll() is None
+    assert ongoing[0]["throttle_bytes_per_second"] == 1
+    waiting.send_signal(signal.SIGINT)
+    _, notes = waiting.communicate(timeout=60)
+    assert waiting.returncode == 130
+    assert f"set {rates}" in notes.decode()
+    assert "the throttle stays meanwhile" in notes.decode()
+
+    _, changed = cli.run(*move, "--throttle", "2", "--no-wait")
+    assert "set leader.replication.throttled.rate=2 of brokers 1, 2, which was 1" in changed
+    assert "the throttle stays meanwhile" in changed
+    assert "2 B/s" in cli.run("partition", "reassign", "--list")[0]
+    _, kept = cli.run("partition", "reassign", "--remove-throttle")
+    assert "no throttle is set, or what is under way needs it" in kept
+    result, cancelled = cli.run("partition", "reassign", slow, "--cancel")
+    assert result == "slow-0: cancelled\n"
+    assert "removed follower.replication.throttled.rate=2 of brokers 1, 2" in cancelled
+
+    cli.run("broker", "alter", "2", "-c", "follower.replication.throttled.rate=5")
+    _, refused = cli.run(*move, "--throttle", "50MB", code=6)
+    assert "broker 2 has follower.replication.throttled.rate=5, which was set by hand or left over" in refused
+    assert "that no reassignment under way needs" in cli.run("partition", "reassign", "--list")[1]
+    shown = cli.json("broker", "alter", "2", "--delete-config", "follower.replication.throttled.rate")
+    assert shown == {"node_id": 2, "configs": {}}
+    result, moved = cli.run(*move, "--throttle", "50MB")
+    assert result.endswith("reassigned 1 partition\n")
+    assert "removed leader.replication.throttled.rate=50000000 of brokers 1, 2" in moved
+
+
+def test_a_throttle_that_was_left_over_is_taken_away(
+    nodes: Cluster, slow: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command was interrupted, and the move has ended since."""
+    cli = Here(nodes, capsys)
+    with Admin(bootstrap_servers=nodes.bootstrap_servers) as admin:
+        moves = {TopicPartition(slow, 0): [1, 3]}
+        admin.alter_partition_reassignments(moves, throttle_bytes_per_second=1 << 30)
+        while admin.list_partition_reassignments():
+            pass
+    assert "would remove" in cli.run("partition", "reassign", "--remove-throttle", "--dry-run")[1]
+    removed = cli.json("partition", "reassign", "--remove-throttle")
+    rates = {"1": 1 << 30, "3": 1 << 30}
+    assert (removed["leader_rates"], removed["follower_rates"]) == (rates, rates)
+    assert (removed["leader_replicas"], removed["follower_replicas"]) == ({slow: ["0:1"]}, {slow: ["0:3"]})
 
 
 def test_what_cannot_be_is_one_line(nodes: Cluster, tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ def test_a_starting_point_that_is_none(text: str) -> None:
         (["consume", "t", "-g", "g", "-o", "5"], "the group's offsets"),
         (["consume", "t", "-n", "0"], "-n"),
         (["topic", "create"], "NAME"),
+        (["partition", "reassign", "t", "-r", "2", "--throttle", "fast"], "'fast' is no rate"),
+        (["partition", "reassign", "t", "-r", "2", "--throttle", "0"], "'0' is no rate"),
+        (["partition", "reassign", "--cancel", "--throttle", "1MB"], "--throttle is for a move"),
+        (["partition", "reassign", "t", "--remove-throttle"], "for all topics"),
+        (["broker", "alter", "-c", "a=b"], "name one broker"),
+        (["broker", "alter", "1", "--all"], "name one broker"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
