@@ -91,10 +91,6 @@ class Timeline:
         return self.local(self._loop.now)
 
     @property
-    def true_now(self) -> float:
-        return self._loop.now
-
-    @property
     def drift_ms(self) -> float:
         """How much the clock has gained or lost since its last change of rate."""
         return abs((self._loop.now - self._true) * (self.rate - 1)) * 1000
@@ -288,7 +284,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         events_per_instant_max: int = EVENTS_PER_INSTANT_MAX,
     ) -> None:
         self._now_ticks = round(START_SECONDS * TICKS_PER_SECOND)
-        self._now = START_SECONDS
+        self.now = START_SECONDS
+        """Virtual seconds since the loop was made, plus `START_SECONDS`. Moved by the loop alone."""
         self._queue: deque[_Handle | _Timer] = deque()
         self._timers: list[tuple[int, int, _Timer]] = []
         self._cancelled_timers = 0
@@ -315,16 +312,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # --- time and scheduling
 
-    @property
-    def now(self) -> float:
-        """Virtual seconds since the loop was made, plus `START_SECONDS`."""
-        return self._now
-
     def time(self) -> float:
-        """The same, as the machine of the running code measures it: see `Timeline`."""
+        """`now` as the machine of the running code measures it: see `Timeline`."""
         process = _process.get()
         if process is None or process.timeline is None:
-            return self._now
+            return self.now
         return process.timeline.now
 
     def timeline_changed(self, timeline: Timeline) -> None:
@@ -360,12 +352,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process is not None and process.timeline is not None:
             return self.call_at(process.timeline.now + max(delay, 0.0), callback, *args, context=context)
         if delay > 0:
-            when = self._now + delay
+            when = self.now + delay
             ticks = _ticks(when)
             if ticks == self._now_ticks:
                 ticks += 1  # a delay below the clock's resolution is a delay all the same
         else:
-            when, ticks = self._now, self._now_ticks
+            when, ticks = self.now, self._now_ticks
         return self._set_timer(ticks, when, callback, args, context)
 
     def call_at(
@@ -484,7 +476,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _give_up_spinning(self) -> NoReturn:
         spinning = "\n".join(f"  {count} times {name}" for name, count in self._spinning.most_common(10))
         raise RunawayError(
-            f"{self.events - self._events_before} callbacks at virtual time {self._now:.6f} without progress, the last of them:\n"
+            f"{self.events - self._events_before} callbacks at virtual time {self.now:.6f} without progress, the last of them:\n"
             f"{spinning}\nwaiting tasks:\n{self.describe_tasks()}"
         )
 
@@ -494,14 +486,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if self._must_stop:
                 return
             raise DeadlockError(
-                f"nothing can happen any more at virtual time {self._now:.6f}; waiting tasks:\n{self.describe_tasks()}"
+                f"nothing can happen any more at virtual time {self.now:.6f}; waiting tasks:\n{self.describe_tasks()}"
             )
         ticks = self._timers[0][0]
         if self.deadline is not None and ticks > self.deadline * TICKS_PER_SECOND:
             raise RunawayError(f"not done at virtual time {self.deadline:.3f}; waiting tasks:\n{self.describe_tasks()}")
         if ticks > self._now_ticks:
             self._now_ticks = ticks
-            self._now = ticks / TICKS_PER_SECOND
+            self.now = ticks / TICKS_PER_SECOND
             self._events_before = self.events
 
     def _take_due_timers(self) -> None:

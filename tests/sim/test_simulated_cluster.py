@@ -1,17 +1,21 @@
 """Seeds: three nodes with their clients, every partition on all of them, min.insync.replicas 2.
 
 Nodes lose power alone and together, are killed, stopped, cut off from each other in one direction or both, have slow disks
-and lose whole disks; clocks run slow and fast, and jump; partitions are given other replicas, and the topic another configuration. What was acknowledged is never
-lost, changed, duplicated or reordered; when all has healed every replica is in sync and every partition has acknowledged
-another record within 30 virtual seconds. `make test` runs the first seeds, `make test-deep` those up to
-KRAFTLOG_SEEDS. A seed that fails prints its last events and how it is replayed.
+and lose whole disks; clocks run slow and fast, and jump; partitions are given other replicas, records are deleted on
+request and by short retention, and the topic has another configuration. What was acknowledged is never lost, changed,
+duplicated or reordered; when all has healed every replica is in sync and every partition has acknowledged another record
+within 30 virtual seconds. `make test` runs the first seeds, `make test-deep` those up to KRAFTLOG_SEEDS. A seed that fails prints its last events and how it is replayed.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kraftlog.logstore import retention, segmented_log
+from kraftlog.logstore.retention import Ageing, Reason
 from kraftlog.replication.in_sync import InSync
 from kraftlog.replication.returning import ReturningBroker
 from kraftlog.testing.sim import SimulationConfig, simulate
@@ -85,3 +89,17 @@ def test_a_leader_with_an_empty_disk_is_caught(monkeypatch: pytest.MonkeyPatch) 
     violation = first_violation(range(3, 30), CONFIG).violation
     assert violation is not None
     assert violation.rule == "W-4"
+
+
+@pytest.mark.deep
+def test_retention_that_takes_a_segment_too_many_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is to go for its age or for the size of the log."""
+
+    def expired(segments: Sequence[Ageing], **options: Any) -> list[Reason]:
+        reasons = retention.expired(segments, **options)
+        return [*reasons, Reason.TIME] if 0 < len(reasons) < len(segments) - 1 else reasons
+
+    monkeypatch.setattr(segmented_log, "expired", expired)
+    violation = first_violation(range(1, 80), CONFIG).violation
+    assert violation is not None
+    assert violation.rule == "I-01"

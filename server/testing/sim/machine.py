@@ -7,6 +7,7 @@ orderly stop, or with its disk, of which nothing is left; the machine starts the
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from kraftlog.kraft.raft import ReplicaKey
@@ -101,6 +102,7 @@ class _Life:
     node: RunningNode
     starting: SimTask[None]
     executor: SimExecutor
+    checks: NodeChecks
     is_stopping: bool = False
 
 
@@ -215,7 +217,7 @@ class Machine:
         logs = CachedLogs(self.fs, LOG_DIR)
         checks = NodeChecks(site.history, site.checks, node_id=self.number, logs=logs, wall_ms=self._latest_wall_ms)
         process.check = lambda: checks.check(node.partitions)
-        self._life = _Life(process, node, starting, executor)
+        self._life = _Life(process, node, starting, executor, checks)
         starting.add_done_callback(self._on_started)
 
     def _latest_wall_ms(self) -> int:
@@ -230,6 +232,9 @@ class Machine:
         error = starting.exception()
         if error is None:
             site.note(f"ready {life.process.name}")
+            life.process.check = partial(
+                life.checks.check, life.node.partitions
+            )  # they are the same object from here on
             site.loop.spawn(life.process, life.node.wait_failed()).add_done_callback(self._on_failed)
         elif not isinstance(error, SimulatedPowerLoss):
             site.history.violate("START", f"{life.process.name} did not start: {type(error).__name__}: {error}")
@@ -288,7 +293,7 @@ class Machine:
         if timeline is not None:
             site.counters.drift_ms += timeline.drift_ms
         site.counters.clock_rates += rate != 1
-        self.clock.run_at(rate, site.loop)
+        self.clock.run_at(rate)
         if self._life is not None:
             self._life.process.timeline = self.clock.timeline
 

@@ -107,9 +107,8 @@ class ClusterChecks:
             self._history.violate("I-12", f"{where}@{base_offset}: node {node_id} has another committed batch")
 
 
-_log_of = attrgetter("log")
+_state_of = attrgetter("high_watermark", "log")
 _ends_of_log = attrgetter("log_start_offset", "log_end_offset", "flushed_end_offset")
-_high_watermark_of = attrgetter("high_watermark")
 
 
 class NodeChecks:
@@ -135,9 +134,9 @@ class NodeChecks:
         """As of the last event."""
         self._partitions: list[_Partition] = []
         """Of the node, as of the last event; the following lists are of the same order."""
-        self._logs_looked_at: list[_Log] = []
+        self._states: list[tuple[int, _Log]] = []
+        self._open_logs: list[_Log] = []
         self._ends_of_logs: list[tuple[int, int, int]] = []
-        self._high_watermarks: list[int] = []
         self._uncommitted: dict[TopicPartition, deque[tuple[int, int, bytes]]] = {}
         """(base offset, next offset, batch) of what was not below the high watermark when it was read."""
 
@@ -145,9 +144,8 @@ class NodeChecks:
         """Look at all partitions; cheap where nothing has changed."""
         if (
             list(partitions.values()) != self._partitions
-            or list(map(_log_of, self._partitions)) != self._logs_looked_at
-            or list(map(_ends_of_log, self._logs_looked_at)) != self._ends_of_logs
-            or list(map(_high_watermark_of, self._partitions)) != self._high_watermarks
+            or list(map(_state_of, self._partitions)) != self._states
+            or list(map(_ends_of_log, self._open_logs)) != self._ends_of_logs
         ):
             self._look(partitions)
 
@@ -159,9 +157,9 @@ class NodeChecks:
             if self._logs is not None:
                 self._logs.forget_partition(*where)
         self._partitions = list(partitions.values())
-        self._logs_looked_at = list(map(_log_of, self._partitions))
-        self._ends_of_logs = list(map(_ends_of_log, self._logs_looked_at))
-        self._high_watermarks = list(map(_high_watermark_of, self._partitions))
+        self._states = list(map(_state_of, self._partitions))
+        self._open_logs = [log for _, log in self._states]
+        self._ends_of_logs = list(map(_ends_of_log, self._open_logs))
         for where, partition in partitions.items():
             log = partition.log
             ends = (log.log_start_offset, log.log_end_offset, log.flushed_end_offset, partition.high_watermark)
