@@ -346,7 +346,7 @@ class FollowerFeed:
         if brakes.by_follower:
             self.throttled_credit_bytes -= size_bytes
         if brakes.by_leader:
-            self._quota.take_turn(now_ms if self._turn_ms is None else self._turn_ms, size_bytes, now_ms)
+            self._quota.throttle.spend(size_bytes, now_ms if self._turn_ms is None else self._turn_ms)
             self._turn_ms = None
         follow.told_high_watermark = follow.partition.high_watermark
         follow.told_start_offset = log.log_start_offset

@@ -344,7 +344,7 @@ class LeaderFollowing:
         if now_ms < self._turn_ms:
             return 0
         piece_bytes = self._quota.piece_bytes
-        self._quota.take_turn(self._turn_ms, piece_bytes, now_ms)
+        self._quota.throttle.spend(piece_bytes, self._turn_ms)
         self._turn_ms = None
         granted = piece_bytes - min(self._throttled_credit, 0)
         self._throttled_credit += granted

@@ -4,7 +4,8 @@
 - A rate holds for all streams of the broker together. It bounds what is sent; a batch is never cut, so a large one is paid for
   afterwards.
 - Who waits does so for a *turn*: the moment at which all that was spent before it asked is paid. Each turn is worth a piece,
-  and several streams that wait take turns by themselves, because each one's piece puts off the others' next turn.
+  and several streams that wait take turns by themselves, because each one's piece puts off the others' next turn. What goes in
+  a turn is paid from the moment on at which it was due, so a busy event loop, which is late, does not lower the rate.
 - Followers for which the high watermark waits are never throttled: their leader leaves both lists out of account.
 
 Pure. Used from one event loop.
@@ -21,7 +22,6 @@ LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 MAX_PIECE_BYTES = 1 << 20  # as much as is read of a partition at a time
 PIECES_PER_SECOND = 10  # so many turns at least: at a low rate, small pieces keep the flow even
-LATE_MS = 100.0  # how late a turn may be taken without loss: a busy event loop must not lower the rate
 EVERY_BROKER = ""  # the name of the resource with the defaults of all
 
 
@@ -52,10 +52,6 @@ class ReplicationQuota:
     def holds_for(self, partition: Partition) -> bool:
         """Whether the partition is throttled here, as far as its followers are not in sync."""
         return self.throttle.is_limited and self._covers(partition)
-
-    def take_turn(self, turn_ms: float, size_bytes: int, now_ms: float) -> None:
-        """Pay for what goes in the turn that was due at `turn_ms`."""
-        self.throttle.spend(size_bytes, max(turn_ms, now_ms - LATE_MS))
 
     @property
     def piece_bytes(self) -> int:

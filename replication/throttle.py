@@ -1,6 +1,6 @@
 """A rate of bytes that is not to be exceeded: of compaction (log.cleaner.io.max.bytes.per.second), of replication (KIP-73).
 
-Pure: time comes in as `now_ms`, which never goes back.
+Pure: time comes in as `now_ms`.
 """
 
 import math

@@ -220,19 +220,16 @@ def test_another_rate_in_the_middle_holds_from_then_on(side: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
-def test_a_busy_event_loop_does_not_lower_the_rate_and_an_idle_stream_saves_nothing_up(side: str) -> None:
+def test_a_busy_event_loop_does_not_lower_the_rate_and_a_pause_saves_nothing_up(side: str) -> None:
     """Every turn is taken late, by a part of the time that it is worth."""
     stream = pair({side: RATE})
-    for now_ms in range(0, 5000, 35):
+    for now_ms in range(0, 5000, 60):
         while stream.exchange(now_ms):
             pass
-    assert stream.bytes_of("slow") == pytest.approx(5 * RATE, rel=0.04)
-    run(stream, begin_ms=5000)
-    fill(stream.leader, SLOW, 500_000)
-    stream.feed.data_available(SLOW)
+    assert stream.bytes_of("slow") == pytest.approx(5 * RATE, rel=0.06)
     before = stream.bytes_of("slow")
     run(stream, begin_ms=60_000, until_ms=61_000)
-    assert stream.bytes_of("slow") - before <= RATE + 3 * (BATCH + 100)
+    assert RATE <= stream.bytes_of("slow") - before <= RATE + 3 * (BATCH + 100)
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
