@@ -68,7 +68,8 @@ class NodeProcess:
         self.address = address
         """`host:port` of the last start; kept over restarts."""
         self._config = dict(config or {})
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
+        """Of its process at the next start, beside this one's own."""
         self._launcher = tuple(launcher)
         self._voters = voters
         self._said_before = 0
@@ -110,7 +111,7 @@ class NodeProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
                 start_new_session=True,
             )
 

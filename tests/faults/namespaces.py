@@ -33,7 +33,9 @@ _numbers = count()
 class NetworkNamespaces:
     """Members see each other at `address(name)`. Used from one thread."""
 
-    def __init__(self, members: Iterable[str]) -> None:
+    def __init__(self, members: Iterable[str], *, has_bridge: bool = True) -> None:
+        """Without a bridge, somebody else passes frames on between `ports`."""
+        self._has_bridge = has_bridge
         self._numbers = {name: number for number, name in enumerate(members, 1)}
         assert len(self._numbers) <= _MEMBERS_MAX
         self._prefix = f"kraftlog-{os.getpid()}-{next(_numbers)}"
@@ -46,6 +48,16 @@ class NetworkNamespaces:
     def command_prefix(self, member: str) -> Sequence[str]:
         """Runs the command that follows it where the member is, as the same process."""
         return _inside(self._namespace(member))
+
+    @property
+    def hub_prefix(self) -> Sequence[str]:
+        """Runs the command that follows it where `ports` are."""
+        return _inside(self._hub)
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """The other ends of the members' links, each with the number of its member."""
+        return {f"port{number}": number for number in self._numbers.values()}
 
     def cut(self, sources: Collection[str], destinations: Collection[str]) -> None:
         """What sources send to destinations is lost from here on; the other direction goes on."""
@@ -73,13 +85,15 @@ class NetworkNamespaces:
         for name in (self._hub, *map(self._namespace, self._numbers)):
             _ip("netns", "add", name)
             self._made.append(name)
-        _ip("link", "add", "bridge", "up", "type", "bridge", inside=self._hub)
+        if self._has_bridge:
+            _ip("link", "add", "bridge", "up", "type", "bridge", inside=self._hub)
         for member, number in self._numbers.items():
             namespace = self._namespace(member)
             mac = self._hardware_address(member)
             peer = ("peer", "name", "eth0", "address", mac, "netns", namespace)
             _ip("link", "add", f"port{number}", "type", "veth", *peer, inside=self._hub)
-            _ip("link", "set", f"port{number}", "master", "bridge", "up", inside=self._hub)
+            master = ("master", "bridge") if self._has_bridge else ()
+            _ip("link", "set", f"port{number}", *master, "up", inside=self._hub)
             _ip("link", "set", "lo", "up", inside=namespace)
             _ip("link", "set", "eth0", "up", inside=namespace)
             _ip("address", "add", f"{self.address(member)}/24", "dev", "eth0", inside=namespace)
@@ -107,14 +121,14 @@ class NetworkNamespaces:
 
 
 @contextmanager
-def network_namespaces(*members: str) -> Iterator[NetworkNamespaces]:
+def network_namespaces(*members: str, has_bridge: bool = True) -> Iterator[NetworkNamespaces]:
     """Skips the test, with the reason, where that cannot be had."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     for tool, package in (("ip", "iproute2"), ("nsenter", "util-linux")):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} ({package}) is not installed")
-    network = NetworkNamespaces(members)
+    network = NetworkNamespaces(members, has_bridge=has_bridge)
     try:
         try:
             network.open()

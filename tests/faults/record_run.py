@@ -1,24 +1,39 @@
 """Three nodes under verifiable load, for tests that then break something: producers, readers and a watcher in processes of
 their own, what was promised by whom, and the judgment at the end.
 
-A run counts only if its load was real: whoever breaks something waits for acknowledgments before, during and after it.
+A run counts only if its load was real: whoever breaks something waits for acknowledgments before, during and after it, and
+says what was seen to take effect (`took_effect`).
 """
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 from kraftlog.testing import NodeProcess
 from tests.checker.records import History, find_violations
+from tests.faults.amounts import Kind
 from tests.faults.record_clients import ASSIGNED, FINAL, GROUP, PRODUCER, REPLICAS, WATCHER, Plan
 from tests.faults.record_process import WAIT_S, RecordProcess, Seen
 
+NODES = 3
 TOPIC = "verified"
 PARTITIONS = 3
-ON_ITS_WAY_S = 1.0
+SESSION_S = 1.5  # where a fault strikes many times
+CONFIG = {
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "auto.leader.rebalance.enable": "false",  # who leads changes by what is done here, not by the time of day
+}
+SHORT_TIMEOUTS = {
+    "broker.session.timeout.ms": str(int(SESSION_S * 1000)),
+    "broker.heartbeat.interval.ms": "300",
+    "replica.lag.time.max.ms": "3000",
+}
+STEADY_LOAD_PER_S = 200
 CALM, FAULTY = 200, 100  # acknowledgments that are waited for while all is well, and while something is broken
 
 
@@ -32,13 +47,17 @@ class Run:
         seed: int,
         *,
         command_prefix: Sequence[str] = (),
-        flush_policy: str = "ack",
+        topic_configs: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = {node.node_id: node for node in nodes}
         self.random = random.Random(seed)
+        self.effects: Counter[Kind] = Counter()
+        """Faults that were seen to take effect."""
+        self._forgiven: dict[int, int] = {}
+        """How much of what a node has said is not looked at for tracebacks."""
         self._directory = directory
         self._prefix = command_prefix
-        self._flush_policy = flush_policy
+        self._topic_configs = dict(topic_configs or {})
         self._stack = ExitStack()
 
     @contextmanager
@@ -60,7 +79,7 @@ class Run:
             bootstrap_servers=",".join(node.address for node in servers),
             topic=TOPIC,
             partitions=PARTITIONS,
-            flush_policy=self._flush_policy,
+            configs=self._topic_configs,
         )
         return self._stack.enter_context(RecordProcess(plan, self._directory, self._prefix))
 
@@ -68,6 +87,22 @@ class Run:
         """Wait until each producer has had so many more acknowledgments."""
         for producer in self.producers:
             producer.wait_for_acknowledgments(count)
+
+    def load_in_peace(self, seconds: float) -> None:
+        """Wait until the load has been what it must be for a run to count, for as long as this."""
+        deadline = time.monotonic() + WAIT_S
+        per_s = 0.0
+        while per_s < STEADY_LOAD_PER_S:
+            assert time.monotonic() < deadline, f"void: {per_s:.0f} acknowledgments per second in peace"
+            before, begin = self._acknowledged_of(range(PARTITIONS)), time.monotonic()
+            time.sleep(seconds)  # how long the load is measured
+            per_s = (self._acknowledged_of(range(PARTITIONS)) - before) / (time.monotonic() - begin)
+
+    def took_effect(self, kind: Kind) -> None:
+        self.effects[kind] += 1
+        print(
+            f"{time.monotonic() - self.began_at:6.1f} s: {kind.name}, {self.effects[kind]} of {kind.times}", flush=True
+        )
 
     def partition(self, number: int) -> Seen:
         with self.watcher.changed:
@@ -77,6 +112,13 @@ class Run:
         """Once there is load."""
         self.acknowledge(CALM)
         return self.nodes[self.partition(partition).leader]
+
+    def any_leader(self) -> NodeProcess:
+        return self.leader(self.random.randrange(PARTITIONS))
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(node.address for node in self.nodes.values())
 
     def shuffled_nodes(self) -> list[NodeProcess]:
         return self.random.sample(list(self.nodes.values()), len(self.nodes))
@@ -100,27 +142,43 @@ class Run:
             lambda _, seen: len(seen.isr) == REPLICAS and seen.leader >= 0, "ISR with all replicas"
         )
 
-    def wait_for_silence(self, seconds: float) -> None:
-        """Without a majority nothing is acknowledged, for as long as this: but for what was on its way."""
-        time.sleep(ON_ITS_WAY_S)
-        begin = [len(producer.told.acknowledged) for producer in self.producers]
-        time.sleep(seconds)
-        assert [len(producer.told.acknowledged) for producer in self.producers] == begin
+    def wait_for_silence(self, seconds: float, partitions: Collection[int] = range(PARTITIONS)) -> None:
+        """Wait until nothing more is acknowledged of these for as long as this: what was on its way comes first."""
+        deadline = time.monotonic() + WAIT_S
+        begin, end = -1, self._acknowledged_of(partitions)
+        while begin != end:
+            assert time.monotonic() < deadline, f"{end - begin} acknowledgments in {seconds} s"
+            time.sleep(seconds)  # how long the silence lasts
+            begin, end = end, self._acknowledged_of(partitions)
 
-    def finish(self) -> None:
-        """All replicas in sync again, the load ended, and what happened judged."""
+    def forgive(self, node: NodeProcess) -> None:
+        """What it has said so far: its disk was made to fail."""
+        self._forgiven[node.node_id] = len(node.output)
+
+    def finish(self, *kinds: Kind) -> None:
+        """The faults have taken effect as often as they are to, all replicas are in sync again, the load ended, and what
+        happened is judged."""
+        assert {kind: self.effects[kind] for kind in kinds} == {kind: kind.times for kind in kinds}
         self.acknowledge(CALM)
         self.wait_for_in_sync()
         for producer in self.producers:
             producer.finish()
             assert not producer.told.failed, f"{len(producer.told.failed)} failed, {producer.told.failed[:3]}"
         seconds = time.monotonic() - self.began_at
+        replicas = {number: self.partition(number).isr for number in range(PARTITIONS)}
         final = self.client_of(FINAL, "final", list(self.nodes.values()))
         final.wait(lambda told: told.has_ended, "end of the final reader")
         final.finish()
         self._drain(final.told.ends)
         self._judge(final, seconds)
-        self._compare_replicas()
+        self._compare_replicas(replicas)
+
+    def _acknowledged_of(self, partitions: Collection[int]) -> int:
+        told = 0
+        for producer in self.producers:
+            with producer.changed:
+                told += sum(each.partition in partitions for each in producer.told.acknowledged)
+        return told
 
     def _client(self, role: str, name: str) -> RecordProcess:
         return self.client_of(role, name, list(self.nodes.values()))
@@ -150,13 +208,14 @@ class Run:
         findings = find_violations(History(sent, acknowledged, sessions, last))
         assert not findings, "\n".join(map(str, findings))
 
-    def _compare_replicas(self) -> None:
+    def _compare_replicas(self, replicas: Mapping[int, Collection[int]]) -> None:
         """Every replica has the same bytes, once all nodes have stopped in order."""
         for node in self.nodes.values():
             assert node.stop() == 0, node.output[-3000:]
-            assert "Traceback" not in node.output, node.output[node.output.index("Traceback") - 500 :][:3000]
-        for partition in range(PARTITIONS):
-            logs = {number: log_bytes(node, partition) for number, node in self.nodes.items()}
+            said = node.output[self._forgiven.get(node.node_id, 0) :]
+            assert "Traceback" not in said, said[max(0, said.index("Traceback") - 500) :][:3000]
+        for partition, numbers in replicas.items():
+            logs = {number: log_bytes(self.nodes[number], partition) for number in numbers}
             sizes = {number: len(data) for number, data in logs.items()}
             assert len(set(logs.values())) == 1, f"the replicas of partition {partition} differ; bytes {sizes}"
             assert min(sizes.values()) > 0
