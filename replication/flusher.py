@@ -49,9 +49,7 @@ class FlushQueue:
         """Flush its log when its turn comes. It must not be in the queue already."""
         self._waiting.append(flusher)
         if len(self._lanes) < self._max_lanes:
-            lane = asyncio.get_running_loop().create_task(self._run_lane())
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+            self._lanes.add(asyncio.get_running_loop().create_task(self._run_lane()))
 
     def remove(self, flusher: "Flusher") -> bool:
         """Forget it; False if its turn has come already."""
@@ -62,6 +60,14 @@ class FlushQueue:
         return True
 
     async def _run_lane(self) -> None:
+        try:
+            await self._flush_waiting()
+        finally:  # at once, not when the loop calls back: whoever is added in between would wait for a lane that is none
+            lane = asyncio.current_task()
+            assert lane is not None
+            self._lanes.discard(lane)
+
+    async def _flush_waiting(self) -> None:
         while self._waiting:
             size = min(-(-len(self._waiting) // self._max_lanes), self._max_share)
             share = [self._waiting.popleft() for _ in range(size)]

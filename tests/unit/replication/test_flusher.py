@@ -162,6 +162,28 @@ async def test_whoever_is_written_all_the_time_does_not_keep_others_waiting() ->
     assert fleet.flushed == [1, 1, 1]
 
 
+async def test_what_comes_when_the_last_lane_has_just_ended_is_flushed() -> None:
+    """All lanes end and all logs are appended to in one turn of the event loop, as on a busy machine: nobody else may come
+    whose request would begin a lane."""
+    fleet = Fleet(3, lanes=3, max_share=8)
+    await fleet.append_to_all()
+
+    def append() -> None:
+        assert fleet.flushed == [1, 1, 1]
+        for log, group in zip(fleet.logs, fleet.flushers, strict=True):
+            log.log_end_offset += 1
+            group.request()
+
+    for work, future in fleet.executor.waiting:
+        future.set_result(work())
+    fleet.executor.waiting.clear()
+    asyncio.get_running_loop().call_soon(append)
+    await settle()
+    while fleet.executor.waiting:
+        await fleet.executor.release()
+    assert fleet.flushed == [2, 2, 2]
+
+
 async def test_a_failure_is_told_to_its_own_log_alone() -> None:
     """The others of the share are flushed nevertheless; what the failure means for them is for the owner to say."""
     fleet = Fleet(3, lanes=1, max_share=3)
