@@ -6,7 +6,8 @@ W-2  within one life of a replica: log start and high watermark of a partition n
 W-3  where the metadata count on it (flush.policy=ack) the high watermark never passes the leader's flushed end
 W-4  what was acknowledged is below the log end of the newest leader
 I-08 a leader epoch has one leader
-I-12 what lies below a high watermark is the same on all nodes, byte for byte; of a compacted topic the records that are left,
+I-12 what lies below a high watermark is the same on all nodes, byte for byte, but for what is deleted elsewhere on a replica
+     that is not in sync: it may have there what never was committed, and goes without it when it takes over the start; of a compacted topic the records that are left,
      once everything has healed, and the last one of each key is left everywhere
 """
 
@@ -49,6 +50,9 @@ class _Partition(Protocol):
 
     @property
     def is_leader(self) -> bool: ...
+
+    @property
+    def is_in_sync(self) -> bool: ...
 
     @property
     def leader_epoch(self) -> int: ...
@@ -192,9 +196,12 @@ class NodeChecks:
                 if known is not None and log_end < known.acked_end:
                     self._history.violate("W-4", f"{name}: acknowledged below {known.acked_end}, {_text(ends)}")
         if self._logs is not None and self._cluster.compares(where[0]):
-            self._compare(self._logs, where, high_watermark, is_shorter=is_shorter)
+            excused_end = 0 if partition.is_in_sync else self._history.partition(where).gone_below
+            self._compare(self._logs, where, high_watermark, is_shorter=is_shorter, excused_end=excused_end)
 
-    def _compare(self, logs: CachedLogs, where: TopicPartition, high_watermark: int, *, is_shorter: bool) -> None:
+    def _compare(
+        self, logs: CachedLogs, where: TopicPartition, high_watermark: int, *, is_shorter: bool, excused_end: int
+    ) -> None:
         uncommitted = self._uncommitted.setdefault(where, deque())
         if is_shorter:
             logs.forget_partition(*where)
@@ -205,8 +212,9 @@ class NodeChecks:
             header = read_header(batch, 0)
             uncommitted.append((header.base_offset, header.next_offset, batch))
         while uncommitted and uncommitted[0][1] <= high_watermark:
-            base_offset, _, batch = uncommitted.popleft()
-            self._cluster.on_committed(where, base_offset, batch, self._node_id)
+            base_offset, next_offset, batch = uncommitted.popleft()
+            if next_offset > excused_end:
+                self._cluster.on_committed(where, base_offset, batch, self._node_id)
 
 
 def _text(ends: Ends) -> str:

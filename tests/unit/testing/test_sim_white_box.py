@@ -28,6 +28,7 @@ class _Partition:
     log: _Log = field(default_factory=_Log)
     high_watermark: int = 8
     is_leader: bool = True
+    is_in_sync: bool = True
     leader_epoch: int = 0
     is_flushed: bool = True
 
@@ -123,6 +124,24 @@ def test_committed_batches_are_equal_on_all_nodes(is_committed: bool) -> None:
         checks.check({WHERE: _Partition(_Log(0, 2, 2), high_watermark, is_leader=node_id == 1)})
     assert (history.violation is not None) == is_committed
     assert history.violation is None or history.violation.rule == "I-12"
+
+
+@pytest.mark.parametrize(("is_in_sync", "gone_below"), [(False, 2), (False, 1), (True, 2)])
+def test_what_is_deleted_elsewhere_may_differ_on_a_replica_out_of_sync(is_in_sync: bool, gone_below: int) -> None:
+    """I-12: it was told to cut its log only where the leader's history begins, and soon starts there itself."""
+    history = History(is_replicated=True)
+    history.on_delete_asked(WHERE, gone_below)
+    history.on_log_start("node 1", WHERE, gone_below, size_bytes=0, now_ms=0)
+    cluster = ClusterChecks(history, has_replicas=True)
+    for node_id in (1, 2):
+        fs = SimFileSystem()
+        fs.mkdir("/data/orders-0")
+        fs.put("/data/orders-0/00000000000000000000.log", _commit(0, 7) + _commit(1, node_id))
+        checks = NodeChecks(history, cluster, node_id=node_id, logs=CachedLogs(fs, "/data"))
+        is_leader = node_id == 1
+        partition = _Partition(_Log(0, 2, 2), 2, is_leader=is_leader, is_in_sync=is_leader or is_in_sync)
+        checks.check({WHERE: partition})
+    assert (history.violation is None) == (not is_in_sync and gone_below == 2)
 
 
 def test_a_replica_that_was_taken_away_begins_anew() -> None:
