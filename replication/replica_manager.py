@@ -48,7 +48,7 @@ logger = logging.getLogger("kraftlog.replication")
 MAKERS = 4  # pieces of work that make logs at the same time: each waits for the disk, which serves them together
 NEVER_MS = 1 << 62  # Kafka's default of flush.ms is Long.MAX_VALUE: the operating system decides
 HAND_OVER_MS = 500  # for a successor to say that writes under way are committed; then clients ask it themselves
-DISK_FULL_RETRY_MS = 1_000  # between attempts to flush, or to make a log, while the disk is full
+DISK_FULL_RETRY_MS = 1_000  # between attempts to flush, to make a log or to record its start, while the disk is full
 
 Listener = Callable[[TopicPartition], None]
 LeadershipListener = Callable[[Partition], None]
@@ -624,16 +624,24 @@ class ReplicaManager:
 
     async def _follow_starts(self) -> None:
         try:
-            while self._starts_to_follow:
+            while self._starts_to_follow and not self._is_stopped:
                 starts, self._starts_to_follow = self._starts_to_follow, {}
                 here = {self._partitions[key]: start for key, start in starts.items() if key in self._partitions}
-                await self.retention.advance_starts({p: s for p, s in here.items() if not p.is_leader}, of_leader=False)
+                try:
+                    await self.retention.advance_starts(
+                        {p: s for p, s in here.items() if not p.is_leader}, of_leader=False
+                    )
+                except (
+                    DiskFullError
+                ):  # without these starts no replica comes in sync, and the leader says them only once
+                    self._starts_to_follow = {**starts, **self._starts_to_follow}
+                    await asyncio.sleep(DISK_FULL_RETRY_MS / 1000)
+                    continue
                 for key in starts:
                     if self._fetchers is not None:
                         self._fetchers.ends_changed(key)
         except StorageError as error:
-            if not isinstance(error, DiskFullError):
-                self.fail(error)
+            self.fail(error)
         finally:
             self._following_starts = None
 

@@ -1,9 +1,11 @@
 """Deleting records of replicated partitions, between whole nodes."""
 
+import errno
 import random
 
 import pytest
 
+from kraftlog.replication.replica_manager import DISK_FULL_RETRY_MS
 from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer
 from kraftlog.sdk.producer import AsyncProducer
@@ -97,6 +99,27 @@ def test_deleted_records_stay_deleted_when_the_leader_dies_right_after_the_answe
             assert await values(nodes) == [b"7", b"8", b"9"]
 
     with_nodes(work, seed=seed)
+
+
+def test_a_follower_whose_disk_was_full_takes_over_the_start_later() -> None:
+    """Nobody says it twice, and nobody comes in sync without it."""
+
+    async def work(nodes: Nodes) -> None:
+        async with await three_nodes(nodes) as admin:
+            await admin.create_topics([NewTopic(name=TOPIC, num_partitions=1, replication_factor=3)])
+            await write(nodes, 10)
+            leader = (await admin.describe_topics([TOPIC]))[0].partitions[0].leader_id
+            followers = [number for number in (1, 2, 3) if number != leader]
+            for number in followers:
+                nodes.machines[number].fs.fail(
+                    "pwritev", errno.ENOSPC, path_part="log-start-offset-checkpoint", times=2
+                )
+            began = nodes.loop.time()
+            assert await admin.delete_records({PARTITION: 7}) == {PARTITION: 7}
+            assert nodes.loop.time() - began > DISK_FULL_RETRY_MS / 1000
+            assert [_start_of(nodes, number) for number in followers] == [7, 7]
+
+    with_nodes(work)
 
 
 def _start_of(nodes: Nodes, number: int) -> int:
