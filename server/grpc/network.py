@@ -5,6 +5,7 @@ trailing metadata `kraftlog-error-code` (decimal); `kraftlog.sdk.transport` turn
 Channel options stay at their defaults, apart from the size limits: others made no measurable difference.
 """
 
+import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from kraftlog.sdk.tls import TlsSecurity
 from kraftlog.sdk.transport import ERROR_CODE_METADATA, MAX_MESSAGE_BYTES, GrpcConnector
 
 logger = logging.getLogger("kraftlog.server.grpc")
+_grpc_logger = logging.getLogger("grpc._cython.cygrpc")
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -69,6 +71,7 @@ class GrpcNetwork:
 
     async def serve(self, address: str, handlers: Handlers) -> Server:
         """Listen on `host:port`. Raises `OSError` (EADDRINUSE) if the address cannot be bound."""
+        _grpc_logger.addFilter(_says_more_than_that_a_client_is_gone)
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers(_generic_handlers(handlers))
         host, _, port = address.rpartition(":")
@@ -97,6 +100,17 @@ class GrpcNetwork:
             require_client_auth=security.require_client_certificate,
         )
         return int(server.add_secure_port(address, credentials))
+
+
+def _says_more_than_that_a_client_is_gone(record: logging.LogRecord) -> bool:
+    """grpc.aio reports two things as errors of the server, with a traceback, that a busy one meets when connections break: an
+    answer that cannot be sent to a client of which it has not heard yet that it is gone, and a call that was cancelled
+    before its handler began."""
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, asyncio.CancelledError) and type(error).__name__ != "ExecuteBatchError":
+        return True
+    logger.debug("the client is gone: %s", record.getMessage())
+    return False
 
 
 class GrpcServer:

@@ -16,6 +16,7 @@ from pathlib import Path
 from kraftlog.testing import NodeProcess
 from tests.checker.records import History, find_violations
 from tests.faults.amounts import Kind
+from tests.faults.node_output import traceback_in
 from tests.faults.record_clients import ASSIGNED, FINAL, GROUP, PRODUCER, REPLICAS, WATCHER, Plan
 from tests.faults.record_process import WAIT_S, RecordProcess, Seen
 
@@ -212,8 +213,8 @@ class Run:
         """Every replica has the same bytes, once all nodes have stopped in order."""
         for node in self.nodes.values():
             assert node.stop() == 0, node.output[-3000:]
-            said = node.output[self._forgiven.get(node.node_id, 0) :]
-            assert "Traceback" not in said, said[max(0, said.index("Traceback") - 500) :][:3000]
+            complaint = traceback_in(node.output[self._forgiven.get(node.node_id, 0) :])
+            assert not complaint, complaint
         for partition, numbers in replicas.items():
             logs = {number: log_bytes(self.nodes[number], partition) for number in numbers}
             sizes = {number: len(data) for number, data in logs.items()}

@@ -22,6 +22,7 @@ from tests.checker.linearizability import find_violation
 from tests.checker.topics import Create, Describe, Outcome, TopicModel
 from tests.faults.client_process import ClientProcess, LeaderSeen
 from tests.faults.namespaces import NetworkNamespaces, network_namespaces, nodes_in
+from tests.faults.node_output import traceback_in
 from tests.faults.topic_clients import Plan, TopicOperation
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -89,7 +90,8 @@ class Run:
         self.clients.wait_for_answers(CALM)
         history = self.clients.finish()
         for node in self.nodes.values():
-            assert "Traceback" not in node.output
+            complaint = traceback_in(node.output)
+            assert not complaint, complaint
         for begin, end in self.outages:
             assert not [each for each in history if begin < each.called_at and (each.returned_at or end) < end]
         return history + self.seen_elsewhere
