@@ -127,3 +127,23 @@ def test_a_seek_wins_over_a_look_up_that_is_under_way() -> None:
             assert await consumer.position(partition) == 0
 
     _with_node(body)
+
+
+def test_a_stop_that_the_end_of_the_process_interrupts_is_over_then() -> None:
+    """Of the simulator itself: the faults that are planned behind a stop must not wait for its time-out (seed 50027)."""
+    world = World(SeedSource(1), Trace(), node_config={}, is_user_topic=lambda topic: topic == TOPIC)
+    world.format()
+
+    async def main() -> None:
+        world.start()
+        await asyncio.sleep(10)
+        assert world.machine.is_up
+        began_s = world.loop.now
+        world.loop.call_later(0.001, world.machine.lose_power, 10)
+        await world.machine.stop(down_ms=10)
+        assert world.counters.power_losses == 1
+        assert world.loop.now - began_s < 1
+
+    run_virtual(main(), loop=world.loop)
+    world.end()
+    assert world.history.violation is None

@@ -103,6 +103,8 @@ class _Life:
     starting: SimTask[None]
     executor: SimExecutor
     checks: NodeChecks
+    ended: asyncio.Future[None]
+    """Done when the process is dead."""
     is_stopping: bool = False
 
 
@@ -217,7 +219,7 @@ class Machine:
         logs = CachedLogs(self.fs, LOG_DIR)
         checks = NodeChecks(site.history, site.checks, node_id=self.number, logs=logs, wall_ms=self._latest_wall_ms)
         process.check = lambda: checks.check(node.partitions)
-        self._life = _Life(process, node, starting, executor, checks)
+        self._life = _Life(process, node, starting, executor, checks, site.loop.create_future())
         starting.add_done_callback(self._on_started)
 
     def _latest_wall_ms(self) -> int:
@@ -323,7 +325,7 @@ class Machine:
         site.note(f"stop {self.host}")
         life.is_stopping = True
         stopping = site.loop.spawn(life.process, life.node.stop(), name=f"stop {life.process.name}")
-        await asyncio.wait([stopping], timeout=STOP_TIMEOUT_S)
+        await asyncio.wait([stopping, life.ended], timeout=STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if self._life is not life:
             return
         if not stopping.done():
@@ -341,6 +343,8 @@ class Machine:
         life = self._life
         assert life is not None
         self._life = None
+        if not life.ended.done():
+            life.ended.set_result(None)
         self.is_power_lost = False
         self.fs.stop_after(None)
         self.site.loop.kill(life.process)

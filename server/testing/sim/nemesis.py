@@ -51,6 +51,8 @@ class Nemesis:
         self.world = world
         self.faults = 0
         """How many it has carried out."""
+        self._asking: dict[SimTask[None], None] = {}
+        """Operators whose one request may have its effect still."""
         self._set_load = set_storm
         self._replace_reader = replace_reader
 
@@ -105,11 +107,11 @@ class Nemesis:
                 machine.set_clock_rate(planned.amount / 100)
                 world.loop.call_later(planned.duration_ms / 1000, machine.set_clock_rate, 1.0)
             case Fault.REASSIGN:
-                self._operate(self._reassign(planned))
+                self._ask_once(self._reassign(planned))
             case Fault.CONFIG:
-                self._operate(self._configure(CONFIGS[planned.amount % len(CONFIGS)]))
+                self._ask_once(self._configure(CONFIGS[planned.amount % len(CONFIGS)]))
             case Fault.DELETE_RECORDS:
-                self._operate(self._delete_records(planned))
+                self._ask_once(self._delete_records(planned))
             case Fault.RETENTION:
                 self._operate(self._shorten_retention(planned))
             case Fault.FLUSH_POLICY:
@@ -147,6 +149,9 @@ class Nemesis:
     def _operate(self, work: Callable[[AsyncAdmin], Awaitable[None]]) -> SimTask[None]:
         operator = Client(self.world, f"operator-{self.faults}")
         return self.world.spawn_client(operator.process, self._ask(operator, work), name=operator.host)
+
+    def _ask_once(self, work: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
+        self._asking[self._operate(work)] = None
 
     async def _ask(self, operator: Client, work: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
         async with self._admin(operator) as admin:
@@ -231,6 +236,9 @@ class Nemesis:
             await self._until_done(lambda: admin.alter_configs(self._topic, set=configs))
 
         self.faults += 1
+        asking = [task for task in self._asking if not task.done()]
+        if asking:  # a request that comes through after the restoration would undo it
+            await asyncio.wait(asking)
         await asyncio.wait([self._operate(work)])
 
     # --- a lost disk
