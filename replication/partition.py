@@ -158,6 +158,8 @@ class Partition:
         """As the metadata say: each replica in ISR and ELR has on disk all that was acknowledged."""
         self.given_up_epoch = NO_EPOCH
         """The last leader epoch of whose writes it is not waited any more for a successor to commit them."""
+        self._cuts: list[tuple[int, int]] = []
+        """(leader epoch in which the log was cut, where), both rising."""
         self.failure: StorageError | None = None
         self._switched: tuple[int, int] | None = None
         """(partition epoch, log end) when this leader found flush.policy=ack without `is_flushed`."""
@@ -388,7 +390,10 @@ class Partition:
         return leader_epoch < self.leader_epoch and not self._has_kept(leader_epoch, end_offset)
 
     def _has_kept(self, leader_epoch: int, end_offset: int) -> bool:
-        return end_offset <= self.log.log_end_offset and self.log.epoch_of(end_offset - 1) == leader_epoch
+        """The epochs of what lies there now do not tell: of a compacted successor come only some of its records, and the first
+        of them may lie behind the place of those that were cut."""
+        cut = next((offset for epoch, offset in self._cuts if epoch > leader_epoch), end_offset)
+        return end_offset <= min(cut, self.log.log_end_offset)
 
     def durability(self, acks: int) -> Durability:
         """What an acknowledgment for `acks` promises."""
@@ -516,13 +521,20 @@ class Partition:
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log, durably, and with it the high watermark. Blocks; nothing may be appended meanwhile."""
+        self._note_cut(offset)
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def start_again_at(self, offset: int) -> None:
         """Everything goes; the log is empty and starts at `offset`. Blocks, as `truncate_to`."""
+        self._note_cut(0)
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
+
+    def _note_cut(self, offset: int) -> None:
+        """A deeper cut stands for those before it, and nobody asks for what is given up."""
+        self._cuts = [cut for cut in self._cuts if cut[1] < offset and cut[0] > self.given_up_epoch]
+        self._cuts.append((self.leader_epoch, offset))
 
     # deleting
 

@@ -87,17 +87,35 @@ def test_successor_may_commit_what_was_under_way() -> None:
     assert write.error is None
 
 
-@pytest.mark.parametrize("is_replaced", [False, True])
-def test_what_the_successor_never_had_is_lost(is_replaced: bool) -> None:
-    """Its record was cut off the log, and perhaps another one took its offset."""
+@pytest.mark.parametrize("epoch_there", [None, 1, 0])
+def test_what_the_successor_never_had_is_lost(epoch_there: int | None) -> None:
+    """Its record was cut off the log, and perhaps another one took its offset; or none did, of a successor that has compacted
+    what it wrote there, and the offset seems to belong to the epoch before the first record that is left."""
     partition, write = handed_over()
     partition.truncate_to(0)
-    if is_replaced:
-        partition.log.assign_epoch(1)
+    if epoch_there is not None:
+        partition.log.assign_epoch(epoch_there)
         partition.append_as_follower(b"other", now_ms=0)
         partition.follow_high_watermark(1)
     assert write.check()
     assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+def test_a_cut_takes_what_was_written_before_it_and_behind_it() -> None:
+    """Of the writes of two epochs in which the replica led: the deeper of two cuts counts, and none before the write."""
+    partition, first = handed_over()
+    partition.truncate_to(0)
+    partition.become_leader(leader_epoch=2, partition_epoch=2, replicas=(1, 2), in_sync_replicas=(1, 2))
+    for _ in range(3):
+        partition.append(b"x", acks=1, now_ms=0)
+    writes = [PendingWrite(partition, 2, end, acks=-1, outlives_leadership=True) for end in (1, 2, 3)]
+    partition.become_follower(leader_id=2, leader_epoch=3, partition_epoch=3)
+    partition.truncate_to(2)
+    partition.append_as_follower(b"other", now_ms=0)
+    partition.follow_high_watermark(3)
+    for write in (first, *writes):
+        assert write.check()
+    assert [write.error is None for write in (first, *writes)] == [False, True, True, False]
 
 
 def test_nobody_waits_long_for_a_successor() -> None:
