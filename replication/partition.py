@@ -532,9 +532,10 @@ class Partition:
         self.high_watermark = offset
 
     def _note_cut(self, offset: int) -> None:
-        """A deeper cut stands for those before it, and nobody asks for what is given up."""
-        self._cuts = [cut for cut in self._cuts if cut[1] < offset and cut[0] > self.given_up_epoch]
-        self._cuts.append((self.leader_epoch, offset))
+        """A deeper cut stands for those before it, and nobody asks for what is given up. The list is replaced in one step: the
+        event loop may look at it while the disk's thread cuts."""
+        before = [cut for cut in self._cuts if cut[1] < offset and cut[0] > self.given_up_epoch]
+        self._cuts = [*before, (self.leader_epoch, offset)]
 
     # deleting
 

@@ -224,9 +224,8 @@ class Peers:
                     link.offer(hint)
             now_s = alive_s = loop.time()  # alive_s: since when somebody has been told nothing
             for link in links:
-                if (
-                    now_s - link.spoke_s >= keep_alive_s / 2
-                ):  # together, instead of waking for each link at its own time
+                # Together, instead of waking for each link at its own time.
+                if now_s - link.spoke_s >= keep_alive_s / 2:
                     link.offer(hint)
                 else:
                     alive_s = min(alive_s, link.spoke_s)
