@@ -246,6 +246,9 @@ class Log(SegmentedLog):
     def append_as_follower(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
         """Write a leader's batches as they are: offsets, epochs, bytes. CRCs are checked first, of all of them.
 
+        What compaction has left out before a batch counts as of its epoch: the one before may have ended there, and must not
+        seem to have gone on, or a replica that wrote there in that epoch would keep what nobody else has.
+
         `now_ms`: for the age of idle segments and producers; without it the batches' timestamps stand in.
 
         Raises `CorruptRecordError` for a bad batch or one that starts below the log's end, `StorageError` as
@@ -257,8 +260,9 @@ class Log(SegmentedLog):
             header = placement.batches[0][0]
             if now_ms is not None:
                 self.producers.now_ms = now_ms
+            former_end = self.log_end_offset
             self._write(placement, header.max_timestamp if now_ms is None else now_ms)
-            self.epochs.assign(header.leader_epoch, header.base_offset)
+            self.epochs.assign(header.leader_epoch, former_end)
         return AppendInfo(
             placements[0].first_offset,
             placements[-1].last_offset,

@@ -277,7 +277,7 @@ class _Recovery:
             aborted = apply_to_producers(loaded.producers, header, header.base_offset, batch)
             if aborted is not None:
                 segment.indexes.aborted.append(aborted)
-            loaded.epochs.assign(header.leader_epoch, header.base_offset)
+            loaded.epochs.assign(header.leader_epoch, self._end_offset)  # as `append_as_follower` has it
             self._end_offset = header.next_offset
             end_position = position + header.size_bytes
         if end_position == size:

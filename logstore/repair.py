@@ -235,12 +235,14 @@ class _Work:
         producers, epochs = ProducerStateManager(), LeaderEpochCache()
         replayed = ProducerStateManager()  # from the log's start, for the transaction indexes
         known_from = self._restore(producers, replayed)
+        end_offset: int | None = None
         for segment in self._plan.segments:
             if self._changed_from is not None and known_from < segment.base_offset:
                 self._write_snapshot(segment.base_offset, producers)
             aborted = []
             for header, batch in self._batches(segment):
-                epochs.assign(header.leader_epoch, header.base_offset)
+                epochs.assign(header.leader_epoch, header.base_offset if end_offset is None else end_offset)
+                end_offset = header.next_offset
                 ended = apply_to_producers(replayed, header, header.base_offset, batch)
                 if ended is not None:
                     aborted.append(ended)

@@ -43,11 +43,14 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, from_off
 
 
 def replay_epochs(epochs: LeaderEpochCache, segments: Iterable[Segment]) -> None:
-    """Where the cache knows nothing, the batches tell: those of deleted records too, as long as they are there."""
+    """Where the cache knows nothing, the batches tell: those of deleted records too, as long as they are there. What was before
+    a batch, and is compacted away, counts as of its epoch (`Log.append_as_follower`)."""
     if not epochs.entries:
+        end_offset: int | None = None
         for segment in segments:
             for _, header, _ in segment.batches():
-                epochs.assign(header.leader_epoch, header.base_offset)
+                epochs.assign(header.leader_epoch, header.base_offset if end_offset is None else end_offset)
+                end_offset = header.next_offset
 
 
 def _read_marker(batch: Buffer) -> EndTransactionMarker | None:

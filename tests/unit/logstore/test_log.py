@@ -176,6 +176,19 @@ class TestAppending:
         assert follower.read(0, 1 << 20, end_offset=5).records == copied
         assert follower.epochs.entries == leader.epochs.entries
 
+    @pytest.mark.parametrize("is_reopened", [False, True])
+    def test_what_compaction_left_out_counts_as_of_the_epoch_after_it(self, is_reopened: bool) -> None:
+        """Of epoch 1, which began at 1, there is nothing below 7 any more: epoch 0 did not go on to there."""
+        fs = SimFileSystem()
+        _, log = create_log(fs=fs)
+        log.append_as_follower(batch("a", base_offset=0, leader_epoch=0))
+        log.append_as_follower(batch("b", base_offset=7, leader_epoch=1) + batch("c", base_offset=9, leader_epoch=3))
+        if is_reopened:
+            log.flush()
+            fs.put(f"{log.directory}/leader-epoch-checkpoint", b"")
+            log = reopen(fs)
+        assert log.epochs.entries == ((0, 0), (1, 1), (3, 8))
+
     def test_a_follower_refuses_what_it_has(self) -> None:
         """A follower appends only at its own log end."""
         _, log = create_log()
