@@ -25,6 +25,7 @@ happens by itself. Commands, one a line; blocks end with `----` and the outcome,
     elect preferred|unclean
     policy ack|interval            the topic's flush.policy
     delete 1 3                     the records before offset 3
+    compact 1                      what is committed there; a record's key is the first letter of its value
     isr                            what the controller has
     logs                           value/epoch of each record; `|` is the high watermark, `!` the end of what is on disk
     heal                           no faults any more, until all replicas are equal
@@ -48,7 +49,7 @@ from kraftlog.proto.replica_frames import (
     ReplicaRefusal,
     ReplicaReport,
 )
-from tests.sim.replicas.runs import Mode, Run, flush, pump
+from tests.sim.replicas.runs import Mode, Run, compact, flush, pump
 from tests.sim.replicas.world import Fate, Node, Stream, Violation, World, readable
 
 FOLDER = Path(__file__).parent
@@ -110,6 +111,9 @@ class Scenario:
 
     def do_delete(self, number: str, before: str) -> None:
         self._world.delete_records(self._node(number), int(before))
+
+    def do_compact(self, number: str) -> None:
+        compact(self._node(number))
 
     # --- disks and streams
 

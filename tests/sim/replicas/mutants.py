@@ -13,9 +13,11 @@ from kraftlog.kraft.controller.elections import ElectionManager
 from kraftlog.kraft.controller.in_sync_replicas import IsrManager
 from kraftlog.kraft.controller.partition_change import change_of
 from kraftlog.kraft.image import PartitionImage
-from kraftlog.logstore import Log
+from kraftlog.logstore import AppendInfo, Log
 from kraftlog.proto.errors import InvalidUpdateVersionError, NotLeaderOrFollowerError
 from kraftlog.proto.metadata_pb2 import MetadataRecord, PartitionChangeRecord
+from kraftlog.proto.records import iter_headers
+from kraftlog.proto.seams import Buffer
 from kraftlog.replication.in_sync import Follower, InSync, IsrProposal, ReplicaEnds
 from kraftlog.replication.isr_updates import PendingChange, PendingChanges
 from kraftlog.replication.partition import Partition
@@ -102,6 +104,24 @@ def truncates_by_the_leaders_epoch_alone(patch: pytest.MonkeyPatch) -> None:
 def keeps_unwritten_epochs(patch: pytest.MonkeyPatch) -> None:
     """Who led without a record believes that the next records are of its epoch."""
     patch.setattr(Log, "forget_unwritten_epochs", lambda self: None)
+
+
+def begins_epochs_at_what_is_left(patch: pytest.MonkeyPatch) -> None:
+    """What compaction left out before a batch counts as of the epoch before."""
+    append = Log.append_as_follower
+
+    def follow(self: Log, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
+        known = self.epochs.latest_epoch
+        info = append(self, records, now_ms=now_ms)
+        first: dict[int, int] = {}
+        for _, header in iter_headers(memoryview(records)):
+            first.setdefault(header.leader_epoch, header.base_offset)
+        self.epochs.entries = tuple(
+            (epoch, first[epoch] if epoch > known else start_offset) for epoch, start_offset in self.epochs.entries
+        )
+        return info
+
+    patch.setattr(Log, "append_as_follower", follow)
 
 
 def answers_any_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -258,6 +278,7 @@ MUTANTS: dict[str, Mutant] = {
         truncates_to_the_high_watermark,
         truncates_by_the_leaders_epoch_alone,
         keeps_unwritten_epochs,
+        begins_epochs_at_what_is_left,
         answers_any_epoch,
         enters_before_the_epoch_start,
         enters_below_the_high_watermark,

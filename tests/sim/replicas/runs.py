@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kraftlog.logstore.cleaning import CleaningPass, Step, look_for_dirt
 from kraftlog.proto.replica_frames import REPLICA_FRAMES, ReplicaBody
 from tests.sim.replicas.world import Fate, Node, Stream, Violation, World
 
@@ -30,6 +31,8 @@ class Mode:
     """Of the controller."""
     deletion: float = 0.0
     """Of records, by a client."""
+    compaction: float = 0.0
+    """Of one replica's log."""
     lost_requests: float = 0.15
     """For each way in which a request for another ISR may go wrong."""
     reassignment: float = 0.0
@@ -79,6 +82,16 @@ MODES = (
         stall=0.02,
         fail_over=0.005,
         election=0.005,
+    ),
+    Mode(
+        "compaction",
+        compaction=0.05,
+        stall=0.005,
+        power_loss=0.001,
+        lost_disk=0.004,
+        kill=0.003,
+        cut=0.001,
+        configs=(("cleanup.policy", "compact"),),
     ),
     Mode("memory", kill=0.004, stop=0.002, cut=0.006, configs=(("flush.policy", "interval"),)),
     Mode("policies", switch=0.02, power_loss=0.004, cut=0.004, stall=0.01, fail_over=0.004, election=0.005),
@@ -228,6 +241,8 @@ class Run:
             world.delete_records(leader, self.random.randint(0, leader.partition.high_watermark))
         if not up:
             return
+        if self.random.random() < mode.compaction:
+            compact(self.random.choice(up))
         node = self.random.choice(up)
         if self.random.random() < mode.power_loss:
             self._end(node, "loses power", lambda: node.crash(self.random, loses_unsynced=True))
@@ -322,6 +337,30 @@ def flush(node: Node) -> None:
     node.partition.on_flushed()
     for following in node.followings.values():
         following.ends_changed(node.partition.key)
+
+
+def compact(node: Node) -> None:
+    """All that is committed, as far as the node knows, in one pass."""
+    log, now_ms = node.log, int(node.world.now_ms)
+    log.roll(now_ms)
+    dirtiness = look_for_dirt(
+        log,
+        cleaned_to=log.log_start_offset,
+        stable_offset=log.last_stable_offset(node.partition.high_watermark),
+        truncations=log.truncations,
+        now_ms=now_ms,
+    )
+    if dirtiness is None:
+        return
+    cleaning = CleaningPass(log, dirtiness, now_ms=now_ms, map_bytes=1 << 16, sip_key=bytes(16))
+    while (step := cleaning.step()) is not Step.DONE:
+        assert step is not Step.VOID
+        if step is Step.COMMIT:
+            assert cleaning.commit()
+            cleaning.finish_commit()
+    cleaning.close()
+    node.world.note(f"{node.node_id} is compacted below {cleaning.end_offset}")
+    flush(node)
 
 
 def pump(stream: Stream, world: World, direction: int) -> None:

@@ -13,6 +13,7 @@ from tests.sim.replicas.world import Violation
 CONVICTED_BY_SCENARIO = {
     "acknowledges-below-any-high-watermark": "handed_over_writes",
     "answers-any-epoch": "stale_follower",
+    "begins-epochs-at-what-is-left": "compacted_copy",
     "counts-only-itself": "high_watermark",
     "counts-only-the-committed-isr": "expansion",
     "counts-reports-of-any-epoch": "late_report",
@@ -39,6 +40,7 @@ CONVICTED_BY_SCENARIO = {
     "trusts-lost-disks": "lost_disk",
 }
 TOO_RARE = {
+    "begins-epochs-at-what-is-left",
     "counts-reports-of-any-epoch",
     "enters-with-any-broker-epoch",
     "gives-up-what-was-refused-once",

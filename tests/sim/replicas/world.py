@@ -10,6 +10,9 @@ What it holds against the cores after every step:
 
 An unclean election takes the history of the one that it elects: what that one lacks is lost, and known to be; from then on
 the same holds again. In the end everything heals, and all replicas must become equal and hold all that was acknowledged.
+
+With `cleanup.policy=compact` every record has one of a few keys, each replica is compacted for itself, and for all this a
+record may be missing where a later acknowledged one has its key.
 """
 
 import random
@@ -35,6 +38,7 @@ from kraftlog.proto.admin_pb2 import (
 )
 from kraftlog.proto.errors import DuplicateBrokerRegistrationError, KraftlogError
 from kraftlog.proto.records import BatchBuilder, iter_headers
+from kraftlog.proto.records.compaction import is_placeholder
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
 from kraftlog.proto.seams import Buffer
 from kraftlog.replication.feed import FollowerFeed
@@ -50,7 +54,8 @@ DIRECTORY = "/data/t-0"
 LAG_MS = 10_000.0
 SESSION_MS = 3_000
 BATCH_HEADER_BYTES = 61
-VALUE_POSITION = 6  # in a short record without a key
+KEY_POSITION = 5  # in a short record
+KEYS = b"abc"
 
 
 class Fate(Enum):
@@ -276,6 +281,7 @@ class World:
         self.now_ms = 1_000.0
         self.trace: list[str] = []
         self.topic_configs = {"min.insync.replicas": "2", "flush.policy": "ack", **(configs or {})}
+        self.is_compacted = self.topic_configs.get("cleanup.policy") == "compact"
         self.harness = Harness(
             ControllerConfig(broker_session_timeout_ms=SESSION_MS, auto_leader_rebalance_enable=False)
         ).lead()
@@ -286,13 +292,15 @@ class World:
         self.next_value = 0
         self.acknowledged: dict[int, bytes] = {}
         """Offset -> value of what a leader answered at acks=all, or showed to consumers."""
-        self.waiting: list[tuple[Node, int, int, int, bytes]] = []
-        """(leader, its life, epoch, offset, value) of writes without an answer yet."""
+        self.waiting: list[tuple[Node, Partition, int, int, bytes]] = []
+        """(leader, its replica, epoch, offset, value) of writes without an answer yet."""
         self.marks: dict[tuple[int, int], int] = {}
         """(node, leader epoch) -> high watermark."""
         self.late_requests: list[LateRequest] = []
         self.unclean_epoch = -1
         """The last leader epoch that an unclean election began."""
+        self.shown_end = 0
+        """Below it consumers may have read: what is left there is among what was acknowledged."""
         self.history_due: int | None = None
         """Who was elected uncleanly, and has not started since."""
         for node in self.nodes.values():
@@ -337,6 +345,7 @@ class World:
             return  # its disk is read when it starts
         records = self.records_of(node.log)
         end = node.log.flushed_end_offset
+        self.shown_end = min(self.shown_end, end)
         self.acknowledged = {
             offset: value
             for offset, value in self.acknowledged.items()
@@ -539,8 +548,13 @@ class World:
         self.note(f"{node.node_id} deletes the records before {end}")
 
     def produce(self, node: Node, value: bytes | None = None, *, acks: int = ACKS_ALL) -> None:
+        key: bytes | None = None
+        if value is None:
+            value = b"%c%d" % (self.random.choice(KEYS) if self.is_compacted else ord("v"), self.next_value)
+        if self.is_compacted:
+            key = value[:1]
         builder = BatchBuilder()
-        builder.append(1, None, value or b"v%d" % self.next_value)
+        builder.append(1, key, value)
         self.next_value += 1
         batch = builder.build()
         payload = batch[BATCH_HEADER_BYTES:]
@@ -551,16 +565,15 @@ class World:
             self.note(f"{node.node_id} refuses a write: {type(error).__name__}")
             return
         if acks == ACKS_ALL:
-            self.waiting.append((node, node.lives, partition.leader_epoch, info.last_offset, payload))
+            self.waiting.append((node, partition, partition.leader_epoch, info.last_offset, payload))
         self.note(f"{node.node_id} appends {readable(payload)} at {info.last_offset} in epoch {partition.leader_epoch}")
 
     def acknowledge(self) -> None:
         left = []
         for write in self.waiting:
-            node, life, epoch, offset, value = write
-            partition = node.partition
-            if not node.is_up or node.lives != life:
-                continue  # nobody answers any more
+            node, partition, epoch, offset, value = write
+            if not node.is_up or node.partition is not partition:
+                continue  # nobody answers any more: the process has ended, or the replica was deleted
             leads = partition.is_leader and partition.leader_epoch == epoch
             if not leads and not partition.may_commit_later(epoch, offset + 1):
                 continue
@@ -607,11 +620,12 @@ class World:
     def _show(self, node: Node) -> None:
         """Consumers may read what is below the high watermark of a leader."""
         end = min(node.partition.high_watermark, durable_end(node))
-        if node.partition.leader_epoch < self.unclean_epoch or end <= max(self.acknowledged, default=-1) + 1:
+        if node.partition.leader_epoch < self.unclean_epoch or end <= self.shown_end:
             return
-        for offset, (_, payload) in node.records().items():
+        for offset, (_, payload) in self.records_of(node.log, self.shown_end).items():
             if offset < end:
                 self.acknowledged.setdefault(offset, payload)
+        self.shown_end = end
 
     def may_lead(self, node: Node) -> bool:
         """Whether the controller takes it to have everything."""
@@ -631,7 +645,10 @@ class World:
                 self._check_holds_acknowledged(node, records)
 
     def _check_holds_acknowledged(self, node: Node, records: dict[int, tuple[int, bytes]]) -> None:
+        newest = {key_of(value): offset for offset, value in sorted(self.acknowledged.items()) if offset in records}
         for offset, value in self.acknowledged.items():
+            if self.is_compacted and offset not in records and offset < newest.get(key_of(value), -1):
+                continue
             if offset >= node.log.log_start_offset and records.get(offset, (0, b""))[1] != value:
                 raise Violation(
                     f"node {node.node_id} may lead: {readable(value)} was acknowledged at {offset}, where it has"
@@ -644,23 +661,27 @@ class World:
         return [self.nodes[node_id] for node_id in self.state.replicas]
 
     def check_equal(self) -> None:
-        """All logs, from where the last of them starts, and all that was acknowledged."""
+        """All logs, from where the last of them starts, and all that was acknowledged. Of compacted ones: what is left."""
         logs = {node.node_id: node.records() for node in self.replicas}
         start = max(node.log.log_start_offset for node in self.replicas)
         first, *others = [{o: r for o, r in records.items() if o >= start} for records in logs.values()]
+        if self.is_compacted:
+            first, *others = [_newest(records) for records in (first, *others)]
         if any(other != first for other in others):
             raise Violation(f"the logs differ: {logs}")
         for node in self.replicas:
             self._check_holds_acknowledged(node, logs[node.node_id])
 
     @staticmethod
-    def records_of(log: Log) -> dict[int, tuple[int, bytes]]:
+    def records_of(log: Log, start_offset: int = 0) -> dict[int, tuple[int, bytes]]:
         found: dict[int, tuple[int, bytes]] = {}
-        offset = log.log_start_offset
+        offset = max(start_offset, log.log_start_offset)
         while offset < log.log_end_offset:
             read = log.read(offset, 1 << 20, end_offset=log.log_end_offset)
             view = memoryview(bytes(read.records))
             for position, header in iter_headers(view):
+                if is_placeholder(header):
+                    continue
                 batch = bytes(view[position : position + header.size_bytes])
                 found[header.base_offset] = (header.leader_epoch, batch[BATCH_HEADER_BYTES:])
             offset = read.next_offset
@@ -675,6 +696,17 @@ def durable_end(node: Node) -> int:
     return node.log.flushed_end_offset if node.world.state.is_flushed else node.log.log_end_offset
 
 
+def key_of(payload: bytes) -> bytes:
+    """Of the record in a batch that `World.produce` made."""
+    length = payload[KEY_POSITION - 1] // 2  # a varint, of one byte; without a key 1
+    return payload[KEY_POSITION : KEY_POSITION + length]
+
+
 def readable(payload: bytes) -> str:
-    """The value in the records of a batch that `World.produce` made."""
-    return payload[VALUE_POSITION:-1].decode()
+    """The value of that record."""
+    return payload[KEY_POSITION + len(key_of(payload)) + 1 : -1].decode()
+
+
+def _newest(records: dict[int, tuple[int, bytes]]) -> dict[bytes, tuple[int, tuple[int, bytes]]]:
+    """By key: offset, epoch and payload."""
+    return {key_of(record[1]): (offset, record) for offset, record in sorted(records.items())}
