@@ -118,7 +118,13 @@ class ReplicaManager:
         self._is_stopped = False
         self.cold_reads = ColdReads(executor, on_damage=self.report_damage)
         self.retention = Retention(
-            self._partitions, log_dir, executor, clock, on_flushed=self._on_flushed, on_failed=self.fail
+            self._partitions,
+            log_dir,
+            executor,
+            clock,
+            on_flushed=self._on_flushed,
+            on_start=self._on_start,
+            on_failed=self.fail,
         )
         self.cleaner = Cleaner(
             self._partitions,
@@ -631,15 +637,11 @@ class ReplicaManager:
                     await self.retention.advance_starts(
                         {p: s for p, s in here.items() if not p.is_leader}, of_leader=False
                     )
-                except (
-                    DiskFullError
-                ):  # without these starts no replica comes in sync, and the leader says them only once
+                except DiskFullError:
+                    # Without these starts no replica comes in sync, and the leader says them only once.
                     self._starts_to_follow = {**starts, **self._starts_to_follow}
                     await asyncio.sleep(DISK_FULL_RETRY_MS / 1000)
                     continue
-                for key in starts:
-                    if self._fetchers is not None:
-                        self._fetchers.ends_changed(key)
         except StorageError as error:
             self.fail(error)
         finally:
@@ -693,6 +695,16 @@ class ReplicaManager:
             self._on_switching(partition)
         if partition.on_flushed() or (partition.flushes_before_ack and partition.is_leader):
             self.progressed(partition.key)
+        self._tell_leader(partition)
+
+    def _on_start(self, partition: Partition) -> None:
+        """The log starts later: followers and the leader should know, even if there are no records to send, or nobody comes in
+        sync again."""
+        self._notify(self._log_listeners, partition.key)
+        self._tell_leader(partition)
+
+    def _tell_leader(self, partition: Partition) -> None:
+        """Where this replica's log starts and ends, if it follows."""
         if self._fetchers is not None and not partition.is_leader:
             self._fetchers.ends_changed(partition.key)
 
@@ -796,10 +808,6 @@ class ReplicaManager:
             listeners.pop(listener, None)
             if not listeners:
                 del self._log_listeners[key]
-
-    def start_moved(self, partition: Partition) -> None:
-        """The log starts later: followers should know, even if there are no records to send."""
-        self._notify(self._log_listeners, partition.key)
 
     def wait_for_data(self, operation: DelayedOperation, keys: Sequence[TopicPartition]) -> None:
         """Park a fetch until it can complete."""

@@ -43,14 +43,16 @@ class Retention:
         clock: Clock,
         *,
         on_flushed: Callable[[Partition], None],
+        on_start: Callable[[Partition], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`on_flushed`: a log's flushed end may have moved; `on_failed`: the log directory failed."""
+        """`on_flushed`: a log's flushed end may have moved; `on_start`: its start has; `on_failed`: the log directory failed."""
         self._partitions = partitions
         self._log_dir = log_dir
         self._executor = executor
         self._clock = clock
         self._on_flushed = on_flushed
+        self._on_start = on_start
         self._on_failed = on_failed
 
     async def run(self) -> int:
@@ -86,7 +88,8 @@ class Retention:
             try:
                 if of_leader:
                     partition.check_leader()
-                log.advance_log_start_offset(starts[partition])
+                if log.advance_log_start_offset(starts[partition]):
+                    self._on_start(partition)
                 results[partition] = log.log_start_offset
             except KraftlogError as error:  # truncated, deposed or deleted meanwhile
                 results[partition] = error
@@ -125,6 +128,8 @@ class Retention:
         detached = [work for work in begun if self._is_here(work) and work.log.detach(work.plan)]
         if not detached:
             return 0
+        for work in detached:
+            self._on_start(work.partition)
         await self._executor.run(lambda: _delete(detached))
         return sum(len(work.plan.segments) for work in detached)
 

@@ -70,8 +70,6 @@ class DeleteRecordsHandler:
         try:
             outcomes = await self._replicas.retention.advance_starts(starts)
             begun = {partition: starts[partition] for partition, start in outcomes.items() if isinstance(start, int)}
-            for partition in begun:
-                self._replicas.start_moved(partition)
             errors = await self._replicas.wait_deleted(begun, timeout_ms=timeout_ms)
         except KraftlogError as error:
             return dict.fromkeys(starts, error)

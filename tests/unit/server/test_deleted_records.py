@@ -1,7 +1,9 @@
 """Deleting records of replicated partitions, between whole nodes."""
 
+import asyncio
 import errno
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -17,9 +19,9 @@ TOPIC = "shortened"
 PARTITION = TopicPartition(TOPIC, 0)
 
 
-async def three_nodes(nodes: Nodes) -> AsyncAdmin:
+async def three_nodes(nodes: Nodes, config: Mapping[str, str] | None = None) -> AsyncAdmin:
     for number in (1, 2, 3):
-        nodes.add(number, "broker,controller", voters=voters_of(1, 2, 3))
+        nodes.add(number, "broker,controller", voters=voters_of(1, 2, 3), more=config)
     await nodes.start(1, 2, 3)
     return AsyncAdmin(
         bootstrap_servers="n1:9092,n2:9092,n3:9092",
@@ -118,6 +120,30 @@ def test_a_follower_whose_disk_was_full_takes_over_the_start_later() -> None:
             assert await admin.delete_records({PARTITION: 7}) == {PARTITION: 7}
             assert nodes.loop.time() - began > DISK_FULL_RETRY_MS / 1000
             assert [_start_of(nodes, number) for number in followers] == [7, 7]
+
+    with_nodes(work)
+
+
+def test_a_replica_comes_in_sync_again_after_retention_without_a_new_record() -> None:
+    """It says where its log starts by now, and is told where the leader's does (`make test-deep`, cluster seed 913)."""
+
+    async def work(nodes: Nodes) -> None:
+        async with await three_nodes(nodes, {"log.retention.check.interval.ms": "1000"}) as admin:
+            configs = {"segment.bytes": "200", "retention.bytes": "100"}
+            await admin.create_topics([NewTopic(name=TOPIC, num_partitions=1, replication_factor=3, configs=configs)])
+            leader = (await admin.describe_topics([TOPIC]))[0].partitions[0].leader_id
+            controller = (await nodes.quorum(1)).leader_id
+            assert controller != leader, "take another seed"
+            (follower,) = {1, 2, 3} - {controller, leader}
+            await write(nodes, 10)
+            nodes.network.partition(f"n{follower}", f"n{controller}")
+            await nodes.until(leader, TOPIC, lambda partition: set(partition.in_sync_replicas) == {leader, controller})
+            await write(nodes, 10)  # in the next segment
+            while [_start_of(nodes, number) for number in (1, 2, 3)] != [10, 10, 10]:
+                await asyncio.sleep(1)
+            nodes.network.heal()
+            await nodes.until(leader, TOPIC, lambda partition: set(partition.in_sync_replicas) == {1, 2, 3})
+            assert [_start_of(nodes, number) for number in (1, 2, 3)] == [10, 10, 10]
 
     with_nodes(work)
 
