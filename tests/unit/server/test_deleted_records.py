@@ -139,13 +139,21 @@ def test_a_replica_comes_in_sync_again_after_retention_without_a_new_record() ->
             nodes.network.partition(f"n{follower}", f"n{controller}")
             await nodes.until(leader, TOPIC, lambda partition: set(partition.in_sync_replicas) == {leader, controller})
             await write(nodes, 10)  # in the next segment
-            while [_start_of(nodes, number) for number in (1, 2, 3)] != [10, 10, 10]:
-                await asyncio.sleep(1)
+            await _all_start_at(nodes, 10)
             nodes.network.heal()
             await nodes.until(leader, TOPIC, lambda partition: set(partition.in_sync_replicas) == {1, 2, 3})
-            assert [_start_of(nodes, number) for number in (1, 2, 3)] == [10, 10, 10]
+            await _all_start_at(nodes, 10)
 
     with_nodes(work)
+
+
+async def _all_start_at(nodes: Nodes, offset: int) -> None:
+    for _ in range(30):
+        starts = [_start_of(nodes, number) for number in (1, 2, 3)]
+        if starts == [offset] * 3:
+            return
+        await asyncio.sleep(1)
+    raise AssertionError(starts)
 
 
 def _start_of(nodes: Nodes, number: int) -> int:
