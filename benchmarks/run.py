@@ -283,6 +283,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=by_name, metavar="TABLE", help=f"of {', '.join(by_name)}")
     parser.add_argument("--output", type=Path, help="write the table to this file as well")
     options = parser.parse_args()
+    if options.only and options.output is not None and not options.output.is_file():
+        parser.error(f"--only replaces tables in a file of results, and there is no {options.output}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     if options.only:
         measure_only([by_name[name] for name in options.only], options.quick, options.output)

@@ -45,6 +45,13 @@ def test_the_benchmark_of_the_quorum(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_table_for_a_file_that_is_not_there_is_refused_before_it_is_measured(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "run.py"), "--only", "quorum", "--output", str(tmp_path / "none.md")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no" in done.stderr
+
+
 @pytest.mark.deep
 def test_the_benchmark_of_replication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
