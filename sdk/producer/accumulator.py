@@ -39,6 +39,7 @@ class PartitionQueue:
         "batch_limit",
         "compression",
         "in_flight",
+        "is_known",
         "is_recovering",
         "leader_epoch",
         "needs_new_epoch",
@@ -79,6 +80,8 @@ class PartitionQueue:
         """How many times in a row its leader has refused what it was sent: the pause before the next time grows with it."""
         self.producer_id = -1
         self.producer_epoch = -1
+        self.is_known = False
+        """A batch of this identity was acknowledged: from then on leaders refuse one that comes before its predecessor."""
         self.next_sequence = 0
         self.sequenced_count = 0
         """Batches that were given a sequence so far."""
@@ -274,7 +277,9 @@ class Accumulator:
             if queue.is_recovering:
                 self._end_recovery(queue)
             return True
-        return not queue.is_recovering and queue.node_id == node_id
+        # A leader that knows nothing of the producer takes any sequence, and may refuse the first batch only because it does
+        # not lead yet.
+        return not queue.is_recovering and queue.node_id == node_id and (queue.is_known or not self.is_idempotent)
 
     def _is_within_memory(self, queue: PartitionQueue) -> bool:
         """Whether brokers would still know the oldest unanswered batch after one more.
@@ -311,6 +316,7 @@ class Accumulator:
             if queue.has_sequenced():
                 return False
             queue.producer_id, queue.producer_epoch = self.producer_id, self.producer_epoch
+            queue.is_known = False
             queue.next_sequence = 0
         return True
 
@@ -338,6 +344,7 @@ class Accumulator:
             batch.log_append_time_ms = log_append_time_ms
             batch.durability = durability
             batch.queue.refusals = 0
+            batch.queue.is_known = True
             self._finish(batch, None)
 
     def fail(self, batch: ProducerBatch, error: KraftlogError) -> None:

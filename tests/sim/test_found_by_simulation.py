@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kraftlog.proto.errors import NotLeaderOrFollowerError
 from kraftlog.proto.partitioner import partition_for_key
 from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer
@@ -63,29 +64,59 @@ def test_no_more_batches_are_sent_than_the_broker_remembers() -> None:
     A broker remembers five batches. With more on their way since the first, its retry after a crash would not be
     recognised, and it would be stored twice.
     """
-    accumulator = Accumulator(
-        batch_size=1, linger_ms=0, buffer_memory=1 << 20, delivery_timeout_ms=1e6, max_in_flight=5, is_idempotent=True
-    )
-    accumulator.producer_id = accumulator.producer_epoch = 0
-    queue = PartitionQueue(accumulator, TOPIC, 0)
+    accumulator, queue = _with_batches(9)
     with accumulator.lock:
-        for _ in range(8):
-            batch = accumulator.make_room(queue, 100, now_ms=0)
-            assert batch is not None
-            assert batch.builder is not None
-            batch.builder.append(0, None, b"value")
-            accumulator.close_open(queue)
+        known = accumulator.take(queue, 1, now_ms=0)
+        assert known is not None
+        accumulator.complete(known, base_offset=0)
         sent = [accumulator.take(queue, 1, now_ms=0) for _ in range(6)]
         first, second, *_, fifth, sixth = sent
         assert first is not None
         assert second is not None
         assert fifth is not None
         assert sixth is None
-        accumulator.complete(fifth, base_offset=4)
-        accumulator.complete(second, base_offset=1)
+        accumulator.complete(fifth, base_offset=5)
+        accumulator.complete(second, base_offset=2)
         assert accumulator.take(queue, 1, now_ms=0) is None
-        accumulator.complete(first, base_offset=0)
+        accumulator.complete(first, base_offset=1)
         assert accumulator.take(queue, 1, now_ms=0) is not None
+
+
+def test_the_first_batch_goes_alone() -> None:
+    """The next ones wait until one is acknowledged, in a raised epoch too: a broker that knows nothing of a producer takes any
+    sequence. One that did not lead yet refused the first batch, led, and took the second (cluster seed 1783)."""
+    accumulator, queue = _with_batches(4)
+    with accumulator.lock:
+        for epoch in range(2):
+            first = accumulator.take(queue, 1, now_ms=0)
+            assert first is not None
+            assert (first.producer_epoch, first.base_sequence) == (epoch, 0)
+            assert accumulator.take(queue, 1, now_ms=0) is None
+            accumulator.retry(first, NotLeaderOrFollowerError(), retry_at_ms=0)
+            assert accumulator.take(queue, 2, now_ms=0) is first
+            assert accumulator.take(queue, 2, now_ms=0) is None
+            accumulator.complete(first, base_offset=0)
+            second = accumulator.take(queue, 2, now_ms=0)
+            assert second is not None
+            accumulator.complete(second, base_offset=1)
+            accumulator.raise_epoch()
+
+
+def _with_batches(count: int) -> tuple[Accumulator, PartitionQueue]:
+    """An idempotent producer's, with one record each."""
+    accumulator = Accumulator(
+        batch_size=1, linger_ms=0, buffer_memory=1 << 20, delivery_timeout_ms=1e6, max_in_flight=5, is_idempotent=True
+    )
+    accumulator.producer_id = accumulator.producer_epoch = 0
+    queue = PartitionQueue(accumulator, TOPIC, 0)
+    with accumulator.lock:
+        for _ in range(count):
+            batch = accumulator.make_room(queue, 100, now_ms=0)
+            assert batch is not None
+            assert batch.builder is not None
+            batch.builder.append(0, None, b"value")
+            accumulator.close_open(queue)
+    return accumulator, queue
 
 
 def test_a_batch_is_due_at_the_deadline_that_was_told() -> None:
