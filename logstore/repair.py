@@ -235,13 +235,13 @@ class _Work:
         producers, epochs = ProducerStateManager(), LeaderEpochCache()
         replayed = ProducerStateManager()  # from the log's start, for the transaction indexes
         known_from = self._restore(producers, replayed)
-        end_offset: int | None = None
+        end_offset = self._plan.segments[0].base_offset if self._plan.segments else 0
         for segment in self._plan.segments:
             if self._changed_from is not None and known_from < segment.base_offset:
                 self._write_snapshot(segment.base_offset, producers)
             aborted = []
             for header, batch in self._batches(segment):
-                epochs.assign(header.leader_epoch, header.base_offset if end_offset is None else end_offset)
+                epochs.assign(header.leader_epoch, end_offset)  # as `Log.append_as_follower` has it
                 end_offset = header.next_offset
                 ended = apply_to_producers(replayed, header, header.base_offset, batch)
                 if ended is not None:

@@ -1,7 +1,7 @@
 """The one way in which batches change what a log knows of producers, transactions and epochs; append and recovery share it."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from kraftlog.logstore.epochs import LeaderEpochCache
 from kraftlog.logstore.producer_state import AbortedTransaction, ProducerStateManager
@@ -42,14 +42,14 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, from_off
         raise segment.no_batch_at(end)
 
 
-def replay_epochs(epochs: LeaderEpochCache, segments: Iterable[Segment]) -> None:
+def replay_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment]) -> None:
     """Where the cache knows nothing, the batches tell: those of deleted records too, as long as they are there. What was before
     a batch, and is compacted away, counts as of its epoch (`Log.append_as_follower`)."""
-    if not epochs.entries:
-        end_offset: int | None = None
+    if segments and not epochs.entries:
+        end_offset = segments[0].base_offset
         for segment in segments:
             for _, header, _ in segment.batches():
-                epochs.assign(header.leader_epoch, header.base_offset if end_offset is None else end_offset)
+                epochs.assign(header.leader_epoch, end_offset)
                 end_offset = header.next_offset
 
 
