@@ -220,8 +220,7 @@ class _Recovery:
     def run(self) -> None:
         loaded = self._loaded
         loaded.was_recovered = True
-        # The segment that holds the last synced record: its data are safe, but it may have been sealed after that.
-        first = max((n for n, s in enumerate(loaded.segments) if s.base_offset < self._recovery_point), default=0)
+        first = max((n for n, segment in enumerate(loaded.segments) if self._is_known_below(segment)), default=0)
         try:
             self._start_at(first)
         except CorruptRecordError as e:
@@ -247,6 +246,15 @@ class _Recovery:
             self._mark_damaged(last, last.size_bytes, f"offsets up to {self._required_end} were synced")
         loaded.log_end_offset = self._end_offset
         loaded.needs_sync |= self._end_offset != self._recovery_point
+
+    def _is_known_below(self, segment: Segment) -> bool:
+        """Whether all below the segment was synced, and need not be looked at.
+
+        Where the segment before it ends at the recovery point it may have been sealed after that. Unless it was deleted:
+        then it may be gone although an older one is there, and what it said of producers is in the segment's snapshot.
+        """
+        recovery_point, base_offset = self._recovery_point, segment.base_offset
+        return base_offset < recovery_point or base_offset == recovery_point <= self._log_start_offset
 
     def _start_at(self, number: int) -> None:
         """Bring epochs and producers to the start of a segment. `CorruptRecordError`: batches before it make no sense."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kraftlog.logstore import Log, LogConfig, LogDir
+from kraftlog.logstore.filesystem import read_file
 from kraftlog.logstore.observer import Deletion, SilentObserver
 from kraftlog.logstore.retention import Reason, expired
 from kraftlog.proto.errors import OffsetOutOfRangeError, StorageError
@@ -498,3 +499,20 @@ def test_a_producer_whose_records_are_gone_survives_a_stop_and_a_power_loss() ->
         _, disk = next(random_states(fs, random.Random(seed)))
         log = open_log_dir(disk).logs["t", 0]
         assert log.producers.entries[1].last_sequence == 0, f"seed {seed}"
+
+
+def test_a_producer_is_known_after_a_power_loss_that_took_its_segment_and_left_an_older_one() -> None:
+    """Deleted files go in any order. Recovery that begins at what is left of them has nothing to tell it of the producer."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(LogConfig(retention_ms=-1, retention_bytes=0), fs)
+    append(log, "a")
+    log.roll()
+    log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+    oldest = f"{DATA}/t-0/{0:020d}.log"
+    left = read_file(fs, oldest)
+    assert retain(log_dir, log) == 2
+    fs.put(oldest, left)
+    log = reopen(fs)
+    assert (log.log_start_offset, log.log_end_offset, log.damage) == (2, 2, None)
+    assert log.producers.entries[1].last_sequence == 0
