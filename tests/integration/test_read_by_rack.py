@@ -1,8 +1,9 @@
-"""A consumer that reads from the replica in its own rack, on three real brokers, as records and as Arrow."""
+"""A consumer that reads from the replica in its own rack, on three real brokers: records, Arrow, and ranges as Spark's tasks."""
 
 import pytest
 
 from kraftlog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from kraftlog.sdk.ranges import RangeReader
 from kraftlog.testing import cluster
 
 pytestmark = pytest.mark.processes
@@ -52,6 +53,14 @@ def test_records_come_from_the_follower_nearby_and_from_the_leader_when_that_is_
                 values += consumer.poll_arrow(timeout_ms=1_000).column("value").to_pylist()
             assert values == [b"%d" % number for number in range(500, 1_000)]
             assert source(consumer) == near
+            with RangeReader(
+                {"bootstrap_servers": running.bootstrap_servers, "client_rack": RACKS[near - 1]}, columns=["value"]
+            ) as reader:
+                values = [
+                    value for batch in reader.read([(TOPIC, 0, 100, 900)]) for value in batch["value"].to_pylist()
+                ]
+                assert values == [b"%d" % number for number in range(100, 900)]
+                assert source(reader._consumer) == near
             running.nodes[near - 1].kill9()
             write(1_000, 500)
             assert read(500) == [b"%d" % number for number in range(1_000, 1_500)]

@@ -89,10 +89,11 @@ def test_streaming_limits() -> None:
 
 
 def test_options_of_the_client_go_to_the_client() -> None:
-    """TLS as people write it for Spark's Kafka source, and with our names; the client checks them."""
+    """The rack, and TLS as people write it for Spark's Kafka source, and with our names; the client checks them."""
     java = parse_options(
         {
             **BASE,
+            "kafka.client.rack": "site-a",
             "kafka.security.protocol": "SSL",
             "kafka.ssl.truststore.type": "PEM",
             "kafka.ssl.truststore.location": "/etc/CA.pem",
@@ -104,6 +105,7 @@ def test_options_of_the_client_go_to_the_client() -> None:
     ours = parse_options(
         {
             **BASE,
+            "kraftlog.client.rack": "site-a",
             "kraftlog.security.protocol": "ssl",
             "kraftlog.ssl.cafile": "/etc/CA.pem",
             "kraftlog.ssl.certfile": "/etc/Me.pem",
@@ -113,6 +115,7 @@ def test_options_of_the_client_go_to_the_client() -> None:
     )
     assert AdminConfig.of(java.client) == AdminConfig.of(ours.client)
     assert AdminConfig.of(java.client).ssl_cafile == "/etc/CA.pem"
+    assert AdminConfig.of(java.client).client_rack == "site-a"
 
 
 def test_no_text_shows_the_value_of_a_clients_option() -> None:
