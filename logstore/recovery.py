@@ -220,7 +220,8 @@ class _Recovery:
     def run(self) -> None:
         loaded = self._loaded
         loaded.was_recovered = True
-        first = max((n for n, segment in enumerate(loaded.segments) if self._is_known_below(segment)), default=0)
+        # The segment that holds the last synced record: its data are safe, but it may have been sealed after that.
+        first = max((n for n, s in enumerate(loaded.segments) if s.base_offset < self._recovery_point), default=0)
         try:
             self._start_at(first)
         except CorruptRecordError as e:
@@ -247,28 +248,29 @@ class _Recovery:
         loaded.log_end_offset = self._end_offset
         loaded.needs_sync |= self._end_offset != self._recovery_point
 
-    def _is_known_below(self, segment: Segment) -> bool:
-        """Whether all below the segment was synced, and need not be looked at.
-
-        Where the segment before it ends at the recovery point it may have been sealed after that. Unless it was deleted:
-        then it may be gone although an older one is there, and what it said of producers is in the segment's snapshot.
-        """
-        recovery_point, base_offset = self._recovery_point, segment.base_offset
-        return base_offset < recovery_point or base_offset == recovery_point <= self._log_start_offset
-
     def _start_at(self, number: int) -> None:
         """Bring epochs and producers to the start of a segment. `CorruptRecordError`: batches before it make no sense."""
         loaded = self._loaded
         start_offset = self._end_offset = loaded.segments[number].base_offset
         loaded.epochs.truncate_to(start_offset)
         replay_epochs(loaded.epochs, loaded.segments[:number])
-        loaded.snapshots.remove_above(start_offset)
+        synced = {s.base_offset for s in loaded.segments if s.base_offset <= self._recovery_point}
+        loaded.snapshots.remove_above(start_offset, synced)
         _replay(loaded, loaded.snapshots.load_latest(start_offset, loaded.producers), loaded.segments[:number])
 
     def _pass_boundary(self, sealed: Segment) -> None:
+        """The snapshot where the next segment begins may be there already, and know of producers whose records are deleted.
+
+        At or below the recovery point it speaks of what was synced, and is sound or makes no sense at all.
+        """
+        loaded, end_offset = self._loaded, self._end_offset
         sealed.seal()
-        self._loaded.unsynced.append(sealed)
-        self._loaded.snapshots.write(self._end_offset, self._loaded.producers)
+        loaded.unsynced.append(sealed)
+        known = loaded.snapshots.read(end_offset) if end_offset <= self._recovery_point else None
+        if known is None:
+            loaded.snapshots.write(end_offset, loaded.producers)
+        else:
+            loaded.producers.restore(known)
 
     def _recover(self, segment: Segment) -> bool:
         """Check one segment and make its indexes; False if it is damaged."""

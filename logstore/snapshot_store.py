@@ -58,9 +58,9 @@ class SnapshotStore:
         except (FileNotFoundError, CorruptRecordError):
             return None
 
-    def remove_above(self, offset: int) -> None:
-        """Remove snapshots of a future that was cut off."""
-        for later in [o for o in self.offsets if o > offset]:
+    def remove_above(self, offset: int, kept: Collection[int] = ()) -> None:
+        """Remove snapshots of a future that was cut off, but for those at the offsets `kept`."""
+        for later in [o for o in self.offsets if o > offset and o not in kept]:
             self._remove(later)
 
     def retain(self, segment_bases: Collection[int]) -> None:

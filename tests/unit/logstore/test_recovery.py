@@ -10,6 +10,7 @@ import pytest
 from kraftlog.logstore import Log, LogConfig
 from kraftlog.logstore.layout import LOG_SUFFIX, RECOVERY_POINT_FILE
 from kraftlog.logstore.verify import verify_log_dir
+from kraftlog.testing.crash_points import random_states
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     DATA,
@@ -148,6 +149,27 @@ class TestTornTails:
             assert numbers(log) == "0123"[: log.log_end_offset]
             assert log.log_end_offset >= 3
             assert append(log, "n") == log.log_end_offset - 1
+
+    def test_a_segment_sealed_after_all_its_records_were_deleted_is_gone_through(self) -> None:
+        """Its trim and its successor's name are synced no more than those of any other."""
+        for seed in range(40):
+            fs = SimFileSystem()
+            log_dir, log = create_log(SMALL, fs)
+            append(log, "0")
+            log.flush()
+            log_dir.checkpoint()
+            log_dir.record_log_starts({log: 1})
+            log.advance_log_start_offset(1)
+            log.roll()
+            fs.kill()
+            log_dir = open_log_dir(fs, SMALL)
+            log = log_dir.logs["t", 0]
+            append(log, "1")
+            log.flush()
+            log_dir.checkpoint()
+            _, disk = next(random_states(fs, random.Random(seed)))
+            log = open_log_dir(disk, SMALL).logs["t", 0]
+            assert (log.damage, numbers(log)) == (None, "1"), f"seed {seed}"
 
     def test_recovery_may_be_interrupted_and_repeated(self) -> None:
         for stop in range(0, 60, 3):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kraftlog.logstore import Log, LogConfig, LogDir
 from kraftlog.logstore.filesystem import read_file
-from kraftlog.logstore.observer import Deletion, SilentObserver
+from kraftlog.logstore.observer import Deletion, Recovery, SilentObserver
 from kraftlog.logstore.retention import Reason, expired
 from kraftlog.proto.errors import OffsetOutOfRangeError, StorageError
 from kraftlog.testing.crash_points import random_states
@@ -516,3 +516,66 @@ def test_a_producer_is_known_after_a_power_loss_that_took_its_segment_and_left_a
     log = reopen(fs)
     assert (log.log_start_offset, log.log_end_offset, log.damage) == (2, 2, None)
     assert log.producers.entries[1].last_sequence == 0
+
+
+def test_a_producer_is_known_after_a_power_loss_that_left_its_segment_and_took_what_was_before() -> None:
+    """What is left may reach the recovery point, as a segment does that was sealed after it was recorded."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(LogConfig(retention_ms=-1, retention_bytes=0), fs)
+    log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+    log.roll()
+    append(log, "b")
+    log.roll()
+    log.flush()
+    last = f"{DATA}/t-0/{1:020d}.log"
+    left = read_file(fs, last)
+    assert retain(log_dir, log) == 2
+    fs.put(last, left)
+    log = reopen(fs)
+    assert (log.segment_base_offsets, log.log_start_offset, log.damage) == ([1, 2], 2, None)
+    assert log.producers.entries[1].last_sequence == 0
+
+
+def test_a_producer_is_known_after_a_power_loss_that_took_the_snapshot_of_a_new_segment() -> None:
+    """Its records are deleted, and the segment that has them goes next: the snapshot is made anew before that, durably."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(LogConfig(), fs)
+    log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+    log.flush()
+    log_dir.checkpoint()
+    log_dir.record_log_starts({log: 1})
+    log.advance_log_start_offset(1)
+    log.roll()
+    fs.kill()
+    fs.unlink(f"{DATA}/t-0/{1:020d}.snapshot")
+    log_dir = open_log_dir(fs)
+    log = log_dir.logs["t", 0]
+    assert retain(log_dir, log) == 1
+    fs.forget_unsynced()
+    assert open_log_dir(fs).logs["t", 0].producers.entries[1].last_sequence == 0
+
+
+def test_a_stop_inside_of_a_roll_lets_recovery_read_no_more_than_the_segment_that_was_rolled() -> None:
+    """Not all that was deleted and is still there: the rolled one alone is not trimmed yet."""
+    read: list[int] = []
+
+    class Recorder(SilentObserver):
+        def on_recovery(self, topic: str, partition: int, recovery: Recovery) -> None:
+            read.append(recovery.checked_bytes)
+
+    fs, log_dir, log = filled()
+    log_dir.checkpoint()
+    log_dir.record_log_starts({log: 20})
+    log.advance_log_start_offset(20)
+    last = f"{DATA}/t-0/{15:020d}.log"
+    before_the_trim = read_file(fs, last)
+    log.roll()
+    fs.kill()
+    fs.put(last, before_the_trim)
+    log_dir = LogDir.open(
+        DATA, fs=fs, node_id=1, cluster_id=CLUSTER_ID, now_ms=NOW_MS, config=SMALL, observer=Recorder()
+    )
+    log = log_dir.logs["t", 0]
+    assert (log.segment_base_offsets, log.log_end_offset, log.damage) == ([0, 5, 10, 15, 20], 20, None)
+    assert read == [len(before_the_trim)]
+    assert [name for name in files(fs) if name.endswith("5.snapshot")] == [f"{n:020d}.snapshot" for n in (5, 15)]
