@@ -108,8 +108,9 @@ def load_log(
     segments = _find_segments(fs, directory, index_interval, open_segments)
     snapshots = SnapshotStore(fs, directory)
     if not segments:
-        segment = Segment.create(fs, directory, log_start_offset, index_interval, open_segments)
         snapshots.remove_above(-1)
+        fs.fsync_dir(directory)  # before there is a segment that they would seem to belong to
+        segment = Segment.create(fs, directory, log_start_offset, index_interval, open_segments)
         if is_settled:
             fs.fsync_dir(directory)
         return _start_empty(directory, snapshots, segment, required_end)
@@ -247,6 +248,9 @@ class _Recovery:
             self._mark_damaged(last, last.size_bytes, f"offsets up to {self._required_end} were synced")
         loaded.log_end_offset = self._end_offset
         loaded.needs_sync |= self._end_offset != self._recovery_point
+        # For good: what was removed here, or before by a process that was killed, might else continue what is appended
+        # from now on, with the next power loss.
+        self._fs.fsync_dir(self._directory)
 
     def _start_at(self, number: int) -> None:
         """Bring epochs and producers to the start of a segment. `CorruptRecordError`: batches before it make no sense."""
@@ -333,8 +337,6 @@ class _Recovery:
     def _drop_from(self, number: int) -> None:
         """Remove segments that continue something lost: nobody was told that they are safe (see the module). Or that
         begin within what is there: the log was about to start over, and has not.
-
-        For good: a segment that another crash brought back might continue what is appended from now on.
         """
         for segment in reversed(self._loaded.segments[number:]):
             logger.warning(
@@ -344,7 +346,6 @@ class _Recovery:
             )
             self._loaded.cut_bytes += segment.size_bytes
             segment.delete_files()
-        self._fs.fsync_dir(self._directory)
         del self._loaded.segments[number:]
         self._loaded.needs_sync = True
 

@@ -413,11 +413,17 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 1 << 32), after=st.integers(0, 12), ahead=st.integers(0, 20))
     def lose_power_inside_a_new_beginning(self, seed: int, after: int, ahead: int) -> None:
-        """Nothing of the old log has to be left, in no order; it opens, and starts over."""
+        """Nothing of the old log has to be left, in no order; it opens, and starts over. A log that has begun anew knows
+        nothing of the old one."""
+        old_end, old = self.end, b"".join(batch.data for batch in self.stored)
         self.interrupt(after, "start_over", ahead)
         self.crash(seed)
         self.open_log()
-        self.end = max(self.end, self.log.log_end_offset)
+        if self.log.log_start_offset > old_end:
+            assert (self.log.log_end_offset, self.log.producers.entries) == (self.log.log_start_offset, {})
+        before, self.end = self.end, self.log.log_end_offset
+        assert self.read_all() in old
+        self.end = max(before, self.end)
         self.start_over(ahead)
 
     @rule(seed=st.integers(0, 1 << 32), after=st.integers(0, 40))
@@ -436,14 +442,18 @@ class LogMachine(RuleBasedStateMachine):
             note(f"power went out inside {operation}")
 
     def crash(self, seed: int) -> None:
-        """Half of the power losses keep what was written in order, half any of its sectors and names."""
+        """A third only ends the process. Half of the power losses keep what was written in order, half any of its sectors
+        and names."""
         rng = random.Random(seed)
-        if rng.randrange(2):
-            self.fs.crash(rng)
-        else:
-            syncs = self.fs.syncs
-            _, self.fs = next(random_states(self.fs, rng))
-            self.fs.syncs = syncs
+        match rng.randrange(3):
+            case 0:
+                self.fs.kill()
+            case 1:
+                self.fs.crash(rng)
+            case _:
+                syncs = self.fs.syncs
+                _, self.fs = next(random_states(self.fs, rng))
+                self.fs.syncs = syncs
 
     def open_log(self) -> None:
         self.log_dir = self.open_log_dir()

@@ -1,6 +1,8 @@
 """One log in memory: appending, rolling, reading, truncation, flushing, failing."""
 
+import contextlib
 import errno
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -31,7 +33,8 @@ from kraftlog.proto.records import (
     iter_headers,
     validate_batches,
 )
-from kraftlog.testing.filesystem import SimFileSystem
+from kraftlog.testing.crash_points import near_states
+from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     NOW_MS,
     SMALL,
@@ -493,6 +496,28 @@ class TestTruncation:
         log = reopen(fs, SMALL)
         assert log.log_start_offset == 5000
         assert log.damage is None
+
+    def test_starting_over_leaves_no_producer_whatever_a_power_loss_takes(self) -> None:
+        """A transaction of the old log would hold back the last stable offset of the new one for good."""
+        for stop in itertools.count():
+            fs = SimFileSystem()
+            log_dir, log = create_log(fs=fs)
+            log.append_as_leader(idempotent(1, 0, is_transactional=True), leader_epoch=0, now_ms=NOW_MS)
+            log.roll()
+            append(log, "b")
+            log.flush()
+            log_dir.checkpoint()
+            fs.stop_after(stop)
+            is_whole = False
+            with contextlib.suppress(SimulatedPowerLoss):
+                log.truncate_fully_and_start_at(100)
+                is_whole = True
+            for make in near_states(fs):
+                text, disk = make()
+                log = open_log_dir(disk).logs["t", 0]
+                assert log.log_start_offset < 100 or not log.producers.entries, f"stop {stop}, {text}"
+            if is_whole:
+                break
 
     def test_a_failing_disk_ends_the_log(self) -> None:
         fs = SimFileSystem()

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 
@@ -10,7 +11,7 @@ import pytest
 from kraftlog.logstore import Log, LogConfig
 from kraftlog.logstore.layout import LOG_SUFFIX, RECOVERY_POINT_FILE
 from kraftlog.logstore.verify import verify_log_dir
-from kraftlog.testing.crash_points import random_states
+from kraftlog.testing.crash_points import near_states, random_states
 from kraftlog.testing.filesystem import SimFileSystem, SimulatedPowerLoss
 from tests.unit.logstore.builders import (
     DATA,
@@ -94,6 +95,73 @@ class TestTornTails:
         assert numbers(reopen(fs, SMALL)) == ""
         fs.forget_unsynced()
         assert [name for name in fs.listdir("/data/t-0") if name.endswith(LOG_SUFFIX)] == [FIRST.rpartition("/")[2]]
+
+    def test_a_removed_producer_snapshot_does_not_come_back_with_the_next_crash(self) -> None:
+        """It would speak of batches that were lost, in a log that has others in their place."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(SMALL, fs)
+        append(log, "a")
+        log.flush()
+        log_dir.checkpoint()
+        log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+        log.roll()
+        snapshot = f"/data/t-0/{2:020d}.snapshot"
+        fs.unlink(f"/data/t-0/{2:020d}.log")
+        fs.fsync_dir("/data/t-0")
+        fs.open(snapshot).fdatasync()
+        fs.forget_unsynced()
+        assert fs.size(snapshot)
+        log_dir = open_log_dir(fs, SMALL)
+        log = log_dir.logs["t", 0]
+        log.append_as_leader(idempotent(2, 0), leader_epoch=0, now_ms=NOW_MS)
+        append(log, "b")
+        log.flush()
+        log_dir.close()
+        fs.open(FIRST).fdatasync()  # with the trim: else the stop does not count as clean
+        fs.forget_unsynced()
+        assert list(open_log_dir(fs, SMALL).logs["t", 0].producers.entries) == [2]
+
+    def test_what_a_killed_process_removed_does_not_come_back_with_the_next_crash(self) -> None:
+        """Old segments would continue the log again once that has grown to their first offsets."""
+        for stop in itertools.count():
+            fs = written(12, flushed=12, recorded=True)
+            log = reopen(fs, SMALL)
+            fs.stop_after(stop)
+            is_whole = False
+            with contextlib.suppress(SimulatedPowerLoss):
+                log.truncate_to(2)
+                is_whole = True
+            assert reopen(fs, SMALL).damage is None
+            names = fs.listdir("/data/t-0")
+            fs.forget_unsynced()
+            assert fs.listdir("/data/t-0") == names, f"stop {stop}"
+            if is_whole:
+                break
+
+    def test_a_log_whose_segments_are_gone_knows_no_producer_whatever_a_power_loss_takes(self) -> None:
+        """The process was killed as the log started over, and the power goes out in the restart."""
+        for stop in itertools.count():
+            fs = SimFileSystem()
+            log_dir, log = create_log(SMALL, fs)
+            log.append_as_leader(idempotent(1, 0, is_transactional=True), leader_epoch=0, now_ms=NOW_MS)
+            log.roll()
+            log.flush()
+            log_dir.record_log_starts({log: 1})
+            fs.kill()
+            for base_offset in (0, 1):
+                fs.unlink(f"/data/t-0/{base_offset:020d}.log")
+            fs.fsync_dir("/data/t-0")
+            fs.stop_after(stop)
+            is_whole = False
+            with contextlib.suppress(SimulatedPowerLoss):
+                open_log_dir(fs, SMALL)
+                is_whole = True
+            for make in near_states(fs):
+                text, disk = make()
+                log = open_log_dir(disk, SMALL).logs["t", 0]
+                assert (log.log_end_offset, log.producers.entries) == (1, {}), f"stop {stop}, {text}"
+            if is_whole:
+                break
 
     def test_segments_after_a_torn_one_are_removed(self) -> None:
         """They continue what is lost; none of their records was ever reported as flushed."""
