@@ -543,7 +543,7 @@ class Log(SegmentedLog):
         """Let go of the files. With `clean`, sync all records and leave the files exactly as Kafka does.
 
         Indexes, snapshot and the trim of the last segment are not synced: loading checks them, and makes anew what a
-        power loss took. Only a lost transaction index could not be noticed.
+        power loss took. Only a transaction index that was lost, or came back, could not be noticed.
         Whether the log may be opened as cleanly stopped: False for one that is damaged or has failed. May be repeated.
         """
         if self._is_closed:
@@ -562,8 +562,9 @@ class Log(SegmentedLog):
                         self._snapshots.write(self.log_end_offset, self.producers)
                     self._snapshots.retain({segment.base_offset for segment in self._segments})
                     has_changed = not self._active.has_saved_indexes
+                    had_transaction_index = self._active.has_transaction_index  # an old one may go: durably
                     self._active.seal()
-                    if has_changed and self._active.sync_transaction_index():
+                    if has_changed and (self._active.sync_transaction_index() or had_transaction_index):
                         self._fs.fsync_dir(self.directory)
         finally:
             with self._flush_lock, self._deletion_lock:

@@ -275,9 +275,13 @@ class Segment:
 
     def ensure_transaction_index(self) -> None:
         """Let a sealed segment have the file even if it has no aborted transactions. Not synced."""
-        path = self.path(layout.TXN_INDEX_SUFFIX)
-        if self._fs.size(path) is None:
-            write_unsynced(self._fs, path, b"")
+        if not self.has_transaction_index:
+            write_unsynced(self._fs, self.path(layout.TXN_INDEX_SUFFIX), b"")
+
+    @property
+    def has_transaction_index(self) -> bool:
+        """Whether there is a file, be it of the time before the segment grew again."""
+        return self._fs.size(self.path(layout.TXN_INDEX_SUFFIX)) is not None
 
     def sync_transaction_index(self) -> bool:
         """Make a sealed segment's list of aborted transactions durable; False if it has none."""
@@ -596,7 +600,10 @@ class Segment:
         count = len(indexes.offsets)
         if count and not self._leads_to_batch(indexes.offsets.entry(count - 1)):
             return False
-        return self.size_bytes == 0 if indexes.largest is None else self._leads_to_timestamp(indexes.largest)
+        try:
+            return self.size_bytes == 0 if indexes.largest is None else self._leads_to_timestamp(indexes.largest)
+        except CorruptRecordError:  # the way there leads over what is no batch, such as a tail that was to be trimmed
+            return False
 
     def _distrust_indexes(self, reason: str) -> None:
         """An entry lies. A sealed segment's indexes are made anew; a growing one's are checked at every use anyhow."""

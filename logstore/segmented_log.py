@@ -75,6 +75,7 @@ class SegmentedLog(ReadableLog):
                 sealed.seal()
             except OSError:
                 segment.delete_files()
+                self._fs.fsync_dir(path)  # the log goes on beyond it: with a power loss it must not be back
                 raise
         except OSError as e:
             raise self._failed("start a new segment in", path, e) from e

@@ -275,6 +275,23 @@ class TestRolling:
         log_dir.close()
         assert values_of(reopen(fs, SMALL)) == [b"0", b"1", b"2", b"3", b"4", b"x"]
 
+    def test_a_roll_without_space_leaves_no_segment_that_a_power_loss_brings_back(self) -> None:
+        """The log goes on beyond its first offset."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        log.flush()
+        fs.fail("pwritev", errno.ENOSPC, path_part=".index")
+        with pytest.raises(DiskFullError):
+            log.roll()
+        append(log, "b")
+        log.flush()
+        log_dir.checkpoint()
+        for make in near_states(fs):
+            text, disk = make()
+            log = open_log_dir(disk).logs["t", 0]
+            assert (log.damage, log.log_end_offset) == (None, 2), text
+
 
 class TestReading:
     def test_from_inside_a_batch_gives_the_whole_batch(self) -> None:
@@ -742,6 +759,25 @@ class TestTransactions:
             log.append_as_leader(marker, leader_epoch=0, now_ms=NOW_MS, allow_control=True)
         assert log.last_stable_offset(4) == 2, "the second marker is not replicated"
         assert log.last_stable_offset(5) == 5
+
+    def test_an_aborted_transaction_that_was_cut_is_not_back_after_a_clean_stop_and_a_power_loss(self) -> None:
+        """Its list is a file, which goes at the stop; the same records were sent again, and committed."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        for epoch, commit in enumerate((False, True)):
+            log.append_as_leader(idempotent(1, 0, is_transactional=True), leader_epoch=epoch, now_ms=NOW_MS)
+            marker = end_transaction_marker(commit, 0, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS)
+            log.append_as_leader(marker, leader_epoch=epoch, now_ms=NOW_MS, allow_control=True)
+            log.flush()
+            log_dir.close()
+            if not commit:
+                log_dir = open_log_dir(fs)
+                log = log_dir.logs["t", 0]
+                log.truncate_to(0)
+        for make in near_states(fs):
+            text, disk = make()
+            log = open_log_dir(disk).logs["t", 0]
+            assert (log.log_end_offset, log.aborted_transactions(0, 2)) == (2, []), text
 
     def test_aborted_transactions_are_found_over_segments_and_restarts(self) -> None:
         fs = SimFileSystem()

@@ -620,6 +620,26 @@ class TestDerivedFiles:
         log.truncate_to(17)
         assert log.log_end_offset == 17
 
+    def test_an_old_index_that_leads_into_an_old_tail_hinders_no_start(self) -> None:
+        """A clean stop syncs neither the trim nor the index files: a power loss may take both back."""
+        fs = SimFileSystem()
+        config = LogConfig(index_interval_bytes=100)
+        log_dir, log = create_log(config, fs)
+        for number in range(10):
+            log.append_as_leader(batch("x" * 60, timestamps=[NOW_MS + number]), leader_epoch=0, now_ms=NOW_MS)
+        log_dir.close()
+        path = FIRST.replace(LOG_SUFFIX, ".timeindex")
+        old = fs.contents(path)
+        log_dir = open_log_dir(fs, config)
+        log = log_dir.logs["t", 0]
+        log.truncate_to(2)
+        append(log, "y")
+        log_dir.close()
+        fs.put(path, old)
+        fs.open(FIRST).truncate(16384)
+        log = open_log_dir(fs, config).logs["t", 0]
+        assert (log.damage, values_of(log)) == (None, [b"x" * 60, b"x" * 60, b"y"])
+
     def test_a_rebuilt_index_stays_in_memory_if_the_disk_is_full(self) -> None:
         fs = SimFileSystem()
         log_dir, log = create_log(SMALL, fs)
