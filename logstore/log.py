@@ -37,6 +37,7 @@ from kraftlog.logstore.open_segments import OpenSegments
 from kraftlog.logstore.reading import segment_number
 from kraftlog.logstore.recovery import LoadedLog, load_log
 from kraftlog.logstore.replay import apply_to_producers, replay_epochs, replay_producers
+from kraftlog.logstore.retention import RetentionPlan
 from kraftlog.logstore.segment import Segment
 from kraftlog.logstore.segmented_log import SegmentedLog
 from kraftlog.proto.errors import CorruptRecordError, StorageError
@@ -74,6 +75,10 @@ class RecoveryPoints(Protocol):
 
     def record_log_starts(self, starts: "Mapping[Log, int]") -> None:
         """Record where logs are about to start, durably. Raises `StorageError`."""
+        ...
+
+    def synced_end(self, log: "Log") -> int:
+        """Up to where the log is on disk by what is recorded there."""
         ...
 
 
@@ -449,7 +454,7 @@ class Log(SegmentedLog):
         if plan is None or not self.begin_retention(plan, now_ms) or not plan.segments:
             return 0
         if self.needs_flush_before_deletion(plan):
-            self.flush()
+            self.flush_before_deletion(plan)
         if not self.detach(plan):
             return 0
         self.delete_detached(plan)
@@ -509,6 +514,15 @@ class Log(SegmentedLog):
         if self._recovery_points is not None:
             with storage_errors("record the flushed end of", self.directory):
                 self._recovery_points.advance()
+
+    def flush_before_deletion(self, plan: RetentionPlan) -> None:
+        """See to it that the plan's segments may be deleted. Any thread. Raises `StorageError`, as `flush` does."""
+        self.flush()
+        if self.needs_flush_before_deletion(plan):  # all was synced before, when it could not be recorded
+            self.record_flushed_end()
+
+    def _synced_end(self) -> int:
+        return self.flushed_end_offset if self._recovery_points is None else self._recovery_points.synced_end(self)
 
     @property
     def has_unsynced_segments(self) -> bool:

@@ -1,7 +1,7 @@
 """`LogDir`: a directory with the logs of one node; its identity, lock, checkpoints and the clean-shutdown marker.
 
-Used from the node's event loop, but for `settle`, `advance` and `retreat` (the `RecoveryPoints` of the logs), which the
-logs call from whatever thread flushes them, and `create_log`, which may make different logs in different threads.
+Used from the node's event loop, but for what the logs call as their `RecoveryPoints`, from any thread, and `create_log`,
+which may make different logs in different threads.
 
 The lock is an flock on `.lock`, a file of no bytes. The marker, `.kafka_cleanshutdown`, says by being there that the
 last stop was clean, and as Kafka's in which broker epoch that was (KIP-966): `{"version":0,"brokerEpoch":17}`, -1 for
@@ -344,6 +344,9 @@ class LogDir:
             start_offset = max(log.log_start_offset, self._announced_starts.get(key, 0))
             if self._log_start_offsets.get(key, 0) > start_offset:
                 self._write_log_start_offsets({key: start_offset})
+
+    def synced_end(self, log: Log) -> int:
+        return self._synced_end((log.topic, log.partition))
 
     def record_log_starts(self, starts: Mapping[Log, int]) -> None:
         """Record where logs are about to start, durably, before anybody learns of it: a start never moves back.

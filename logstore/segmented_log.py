@@ -165,9 +165,16 @@ class SegmentedLog(ReadableLog):
         return True
 
     def needs_flush_before_deletion(self, plan: RetentionPlan) -> bool:
-        """Whether a segment of the plan is not synced. It must be: the recovery point lies at or below its end."""
+        """Whether a segment of the plan is not synced, or that is not recorded, as after a start on a full disk.
+
+        It must be: recovery begins at the recovery point, and what lies between that and the log's start must be there.
+        """
         unsynced = {segment for segment, _ in tuple(self._unsynced)}
-        return not unsynced.isdisjoint(plan.segments)
+        return not unsynced.isdisjoint(plan.segments) or self._synced_end() < plan.start_offset
+
+    def _synced_end(self) -> int:
+        """Up to where the log is on disk by what is recorded there."""
+        raise NotImplementedError
 
     def detach(self, plan: RetentionPlan) -> bool:
         """Let the log start without the plan's segments, in memory; False (and nothing happens) if the plan is void.

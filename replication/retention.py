@@ -149,10 +149,10 @@ class Retention:
         return bool(work.plan.segments)
 
     def _prepare(self, begun: Sequence[_Work], unflushed: Sequence[_Work]) -> None:
-        """Runs in the executor. What cannot be flushed on a full disk is left: `detach` refuses it."""
+        """Runs in the executor. What cannot be flushed, and recorded as that, on a full disk is left: `detach` refuses it."""
         for work in unflushed:
             try:
-                work.log.flush()
+                work.log.flush_before_deletion(work.plan)
             except DiskFullError as error:
                 logger.warning("%s keeps old segments that it cannot flush: %s", work.partition, error)
         try:

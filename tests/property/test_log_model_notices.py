@@ -72,7 +72,7 @@ def without(owner: object, name: str, answer: object = None) -> Plant:
 
 
 class NeverAdvancing:
-    """Recovery points that a flush does not move."""
+    """Recovery points that a flush does not move, although they say so."""
 
     def __init__(self, log_dir: LogDir) -> None:
         self._log_dir = log_dir
@@ -88,6 +88,9 @@ class NeverAdvancing:
 
     def record_log_starts(self, starts: Mapping[Log, int]) -> None:
         self._log_dir.record_log_starts(starts)
+
+    def synced_end(self, log: Log) -> int:
+        return log.flushed_end_offset
 
 
 def record_no_flushed_end(patch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def retain(log_dir: LogDir, log: Log, *, now_ms: int = NOW_MS, high_watermark: i
     if plan is None or not log.begin_retention(plan, now_ms) or not plan.segments:
         return 0
     if log.needs_flush_before_deletion(plan):
-        log.flush()
+        log.flush_before_deletion(plan)
     log_dir.record_log_starts({log: plan.start_offset})
     if not log.detach(plan):
         return 0

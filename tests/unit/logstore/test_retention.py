@@ -1,5 +1,6 @@
 """Which segments go, and how they go: nothing that must stay, nothing half, nothing that comes back."""
 
+import errno
 import random
 import threading
 from dataclasses import dataclass, field, replace
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraftlog.logstore import Log, LogConfig, LogDir
+from kraftlog.logstore import DiskFullError, Log, LogConfig, LogDir
 from kraftlog.logstore.filesystem import read_file
 from kraftlog.logstore.observer import Deletion, Recovery, SilentObserver
 from kraftlog.logstore.retention import Reason, expired
@@ -579,3 +580,52 @@ def test_a_stop_inside_of_a_roll_lets_recovery_read_no_more_than_the_segment_tha
     assert (log.segment_base_offsets, log.log_end_offset, log.damage) == ([0, 5, 10, 15, 20], 20, None)
     assert read == [len(before_the_trim)]
     assert [name for name in files(fs) if name.endswith("5.snapshot")] == [f"{n:020d}.snapshot" for n in (5, 15)]
+
+
+def after_a_start_on_a_full_disk() -> tuple[SimFileSystem, LogDir, Log]:
+    """Records 0 to 2, each in a segment, and a producer known by the second one. Where they end could not be recorded."""
+    fs = SimFileSystem()
+    log_dir, log = create_log(LogConfig(), fs)
+    append(log, "a")
+    log.roll()
+    log.append_as_leader(idempotent(1, 0), leader_epoch=0, now_ms=NOW_MS)
+    log.roll()
+    append(log, "c")
+    fs.kill()
+    fs.fail("pwritev", errno.ENOSPC, path_part="-offset-checkpoint", times=1000)
+    log_dir = open_log_dir(fs)
+    log = log_dir.logs["t", 0]
+    assert log.flushed_end_offset == 3
+    log.config = LogConfig(retention_bytes=72, retention_ms=-1)
+    return fs, log_dir, log
+
+
+def test_what_was_recovered_on_a_full_disk_is_not_deleted_before_its_end_is_recorded() -> None:
+    """Recovery would begin at what a power loss leaves of it, and take the flushed record behind it for one that never was."""
+    fs, _, log = after_a_start_on_a_full_disk()
+    plan = log.plan_retention(now_ms=NOW_MS, high_watermark=3)
+    assert plan is not None
+    assert (plan.start_offset, plan.rolls) == (2, False)
+    for _ in range(2):
+        assert log.needs_flush_before_deletion(plan)
+        with pytest.raises(DiskFullError):
+            log.flush_before_deletion(plan)
+        assert not log.detach(plan)
+    fs.heal()
+    log.flush_before_deletion(plan)
+    assert log.detach(plan)
+    log.delete_detached(plan)
+    assert reopen(fs).log_end_offset == 3
+
+
+def test_a_producer_is_known_after_a_start_on_a_full_disk_and_a_power_loss_inside_of_retention() -> None:
+    """Of the deleted segments the older one was left."""
+    fs, log_dir, log = after_a_start_on_a_full_disk()
+    fs.heal()
+    oldest = f"{DATA}/t-0/{0:020d}.log"
+    left = read_file(fs, oldest)
+    assert retain(log_dir, log) == 2
+    fs.put(oldest, left)
+    log = reopen(fs)
+    assert (log.log_start_offset, log.log_end_offset, log.damage) == (2, 3, None)
+    assert log.producers.entries[1].last_sequence == 0
