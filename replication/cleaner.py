@@ -157,14 +157,11 @@ class Cleaner:
             return None
 
     def _partition_of(self, log: Log) -> Partition | None:
-        """The log's partition, if it is still here and works."""
+        """The log's partition, if it is still here, works, and is not being cut."""
         key = (log.topic, log.partition)
         partition = self._partitions.get(key)
-        return (
-            partition
-            if partition is not None and partition.failure is None and self._log_dir.logs.get(key) is log
-            else None
-        )
+        is_at_rest = partition is not None and partition.failure is None and not partition.is_being_cut
+        return partition if is_at_rest and self._log_dir.logs.get(key) is log else None
 
     async def _clean(self, partition: Partition, log: Log, dirtiness: Dirtiness) -> bool:
         ended = self._running[partition.key] = asyncio.Event()

@@ -81,7 +81,8 @@ class ReplicaFetchers:
         fetcher.wake()
 
     def unfollow(self, key: TopicPartition) -> None:
-        """Nothing to do if it is not followed. A log that is being cut is so until `wait_unchanging`."""
+        """Nothing to do if it is not followed. A log that is being cut is so until `wait_unchanging`; one that was about to be is
+        left as it is."""
         leader_id = self._leader_of.pop(key, None)
         if leader_id is not None:
             fetcher = self._fetchers[leader_id]
@@ -90,7 +91,7 @@ class ReplicaFetchers:
 
     async def wait_unchanging(self, key: TopicPartition) -> None:
         """Return when no cutting of this log is under way; it must not be followed."""
-        for fetcher in self._fetchers.values():
+        for fetcher in list(self._fetchers.values()):
             await fetcher.wait_unchanging(key)
 
     def ends_changed(self, key: TopicPartition) -> None:
@@ -229,6 +230,7 @@ class _Fetcher:
         is_cut = True
         try:
             if not partition.is_leader and partition.leader_epoch == truncation.leader_epoch:
+                partition.is_being_cut = True
                 await self._owner.executor.run(truncation.run)
         except DiskFullError as error:
             logger.warning("%s cannot be cut yet: %s", partition, error)
@@ -236,6 +238,7 @@ class _Fetcher:
         except KraftlogError as error:
             self._owner.on_storage_failure(error)
         finally:
+            partition.is_being_cut = False
             del self._cutting[partition.key]
             self.following.truncated(truncation, is_cut=is_cut, now_ms=self._owner.clock.monotonic_ms())
             self.wake()

@@ -127,11 +127,15 @@ class LeaderFollowing:
         self._ask_again(partition.key)
 
     def unfollow(self, key: TopicPartition) -> None:
-        """Its leader is another one now, or it is gone."""
+        """Its leader is another one now, or it is gone: what it was to be cut to is nothing to go by any more."""
         self._partitions.pop(key, None)
         self._to_follow.pop(key, None)
         self._failures.pop(key, None)
         self._drop(key)
+        left = [truncation for truncation in self.truncations if truncation.partition.key != key]
+        if len(left) < len(self.truncations):
+            self.truncations = left
+            self._truncating.discard(key)
 
     def connected(self) -> None:
         """A new stream: nothing has been said on it."""

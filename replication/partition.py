@@ -161,6 +161,8 @@ class Partition:
         self._cuts: list[tuple[int, int]] = []
         """(leader epoch in which the log was cut, where), both rising."""
         self.failure: StorageError | None = None
+        self.is_being_cut = False
+        """The disk's thread is at it: the event loop leaves the log's segments, start and producers alone."""
         self._switched: tuple[int, int] | None = None
         """(partition epoch, log end) when this leader found flush.policy=ack without `is_flushed`."""
         self._in_sync: InSync | None = None

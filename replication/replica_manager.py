@@ -416,10 +416,12 @@ class ReplicaManager:
             topic.topic_id, image.partition, image.leader_epoch
         ):
             leader_id = NO_LEADER
+        is_new = (leader_id, image.leader_epoch) != (partition.leader_id, partition.leader_epoch)
+        if fetchers is not None and (is_new or leader_id == self.node_id):
+            # A cut that the former leader asked for must have ended before the next one hears where this log ends.
+            fetchers.unfollow(partition.key)
+            await fetchers.wait_unchanging(partition.key)
         if leader_id == self.node_id:
-            if fetchers is not None:
-                fetchers.unfollow(partition.key)
-                await fetchers.wait_unchanging(partition.key)
             changed = partition.become_leader(
                 leader_epoch=image.leader_epoch,
                 partition_epoch=image.partition_epoch,
@@ -439,11 +441,13 @@ class ReplicaManager:
                 is_flushed=image.is_flushed,
                 is_in_sync=self.node_id in image.in_sync_replicas,
             )
-            if fetchers is not None and changed:
-                if leader_id == NO_LEADER or partition.key in self._returning.lost:
-                    fetchers.unfollow(partition.key)
-                else:
-                    fetchers.follow(partition)
+            if (
+                fetchers is not None
+                and changed
+                and leader_id != NO_LEADER
+                and partition.key not in self._returning.lost
+            ):
+                fetchers.follow(partition)
         self._flush_as_promised(partition)
         if partition.is_in_sync != was_in_sync:
             self.progressed(partition.key)  # who reads here has to ask the leader

@@ -74,7 +74,7 @@ class Retention:
         self, starts: Mapping[Partition, int], *, of_leader: bool = True
     ) -> dict[Partition, int | KraftlogError]:
         """Let logs start at those offsets, durably; where each starts then, or why not. Replicas that follow take the
-        leader's start (not `of_leader`).
+        leader's start (not `of_leader`), except those that are being cut.
 
         The offsets have been checked (`Partition.deletion_end`). May be repeated. Raises `StorageError` if the new starts
         cannot be recorded: then no log has moved.
@@ -88,6 +88,8 @@ class Retention:
             try:
                 if of_leader:
                     partition.check_leader()
+                elif partition.is_being_cut:
+                    continue  # it follows anew then, and is told again
                 if log.advance_log_start_offset(starts[partition]):
                     self._on_start(partition)
                 results[partition] = log.log_start_offset
@@ -101,7 +103,7 @@ class Retention:
         return sum(
             self._log_dir.logs[key].producers.expire(now_ms, expiration_ms)
             for key, partition in self._partitions.items()
-            if partition.failure is None
+            if _is_at_rest(partition)
         )
 
     async def _run_slice(self, keys: Sequence[TopicPartition]) -> int:
@@ -109,7 +111,7 @@ class Retention:
         asked = [
             (partition, self._log_dir.logs[key], partition.high_watermark)
             for key in keys
-            if (partition := self._partitions.get(key)) is not None and partition.failure is None
+            if (partition := self._partitions.get(key)) is not None and _is_at_rest(partition)
         ]
         planned = await self._executor.run(
             lambda: [
@@ -134,8 +136,9 @@ class Retention:
         return sum(len(work.plan.segments) for work in detached)
 
     def _is_here(self, work: _Work) -> bool:
-        """Whether the partition was neither deleted nor failed meanwhile."""
-        return self._partitions.get(work.partition.key) is work.partition and work.partition.failure is None
+        """Whether the partition was neither deleted nor failed meanwhile, and its log is not being cut."""
+        partition = work.partition
+        return self._partitions.get(partition.key) is partition and _is_at_rest(partition)
 
     def _begin(self, work: _Work, now_ms: int) -> bool:
         """Roll where it is due; whether there are segments to delete."""
@@ -159,6 +162,10 @@ class Retention:
             self._log_dir.record_log_starts({work.log: work.plan.start_offset for work in begun})
         except DiskFullError as error:
             logger.warning("old segments go although their logs' new starts cannot be recorded: %s", error)
+
+
+def _is_at_rest(partition: Partition) -> bool:
+    return partition.failure is None and not partition.is_being_cut
 
 
 def _plan(log: Log, now_ms: int, high_watermark: int) -> RetentionPlan | None:

@@ -142,7 +142,8 @@ class Scenario:
         while arriving:
             self._tell(stream, arriving[0])
             pump(stream, self._world, direction)
-        stream.follower.run_truncations()
+        stream.follower.begin_cut()
+        stream.follower.end_cut()
 
     def _tell(self, stream: Stream, body: ReplicaBody) -> None:
         text = _text(body)

@@ -177,7 +177,11 @@ class Run:
 
     def _truncate(self) -> None:
         if nodes := self._up():
-            self.random.choice(nodes).run_truncations()
+            node = self.random.choice(nodes)
+            if node.cut is None:
+                node.begin_cut()
+            else:
+                node.end_cut()
 
     def _propose(self) -> None:
         if leaders := [node for node in self._leaders() if node.node_id not in self.cut]:
@@ -297,7 +301,8 @@ class Run:
             for node in self._up():
                 while node.apply_next():
                     pass
-                node.run_truncations()
+                node.begin_cut()
+                node.end_cut()
                 flush(node)
                 if node.partition.is_leader:
                     world.propose(node)
@@ -341,6 +346,8 @@ def flush(node: Node) -> None:
 
 def compact(node: Node) -> None:
     """All that is committed, as far as the node knows, in one pass."""
+    if node.partition.is_being_cut:
+        return
     log, now_ms = node.log, int(node.world.now_ms)
     log.roll(now_ms)
     dirtiness = look_for_dirt(

@@ -42,7 +42,7 @@ from kraftlog.proto.records.compaction import is_placeholder
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
 from kraftlog.proto.seams import Buffer
 from kraftlog.replication.feed import FollowerFeed
-from kraftlog.replication.following import LeaderFollowing
+from kraftlog.replication.following import LeaderFollowing, Truncation
 from kraftlog.replication.isr_updates import SETTLE_MS, IsrOutcome, PendingChange, PendingChanges
 from kraftlog.replication.partition import ACKS_ALL, Partition
 from kraftlog.replication.quota import ReplicationQuota
@@ -133,6 +133,8 @@ class Node:
         self._open()
         self.changes = PendingChanges(lambda key: None)
         self.followings: dict[int, LeaderFollowing] = {}
+        self.cut: tuple[LeaderFollowing, Truncation] | None = None
+        """What the disk is at."""
         self.applied = -1
         self.broker_epoch = -1
         self.asked: tuple[list[PendingChange], list[Any]] | None = None
@@ -212,23 +214,21 @@ class Node:
                 monotonic_ms=self.now_ms,
             )
             return
+        if (image.leader_id, image.leader_epoch) != (partition.leader_id, partition.leader_epoch):
+            self._unfollow()
         changed = partition.become_follower(
             leader_id=image.leader_id,
             leader_epoch=image.leader_epoch,
             partition_epoch=image.partition_epoch,
             is_flushed=image.is_flushed,
         )
-        if changed:
-            self._unfollow()
-            if image.leader_id >= 0:
-                self.following(image.leader_id).follow(partition)
+        if changed and image.leader_id >= 0:
+            self.following(image.leader_id).follow(partition)
 
     def _unfollow(self) -> None:
         for following in self.followings.values():
             following.unfollow(self.partition.key)
-            for truncation in following.truncations:  # what is under way ends first
-                self._truncate(following, truncation)
-            following.truncations.clear()
+        self.end_cut()
 
     def following(self, leader_id: int) -> LeaderFollowing:
         if leader_id not in self.followings:
@@ -252,16 +252,21 @@ class Node:
         if start > partition.log.log_start_offset:
             cast(Log, partition.log).advance_log_start_offset(start)
 
-    def run_truncations(self) -> None:
+    def begin_cut(self) -> None:
+        """The disk begins to cut the log, if somebody asked for it."""
         for following in self.followings.values():
-            truncations, following.truncations = following.truncations, []
-            for truncation in truncations:
-                self._truncate(following, truncation)
+            if following.truncations and self.cut is None:
+                self.cut = (following, following.truncations.pop())
+                self.partition.is_being_cut = True
 
-    def _truncate(self, following: LeaderFollowing, truncation: Any) -> None:
-        if not self.partition.is_leader and self.partition.leader_epoch == truncation.leader_epoch:
-            truncation.run()
-        following.truncated(truncation, is_cut=True, now_ms=self.world.now_ms)
+    def end_cut(self) -> None:
+        """The disk has done what it was at, if anything."""
+        if self.cut is not None:
+            (following, truncation), self.cut = self.cut, None
+            if not self.partition.is_leader and self.partition.leader_epoch == truncation.leader_epoch:
+                truncation.run()
+            self.partition.is_being_cut = False
+            following.truncated(truncation, is_cut=True, now_ms=self.world.now_ms)
 
     # --- records
 
