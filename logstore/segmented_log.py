@@ -179,7 +179,8 @@ class SegmentedLog(ReadableLog):
     def detach(self, plan: RetentionPlan) -> bool:
         """Let the log start without the plan's segments, in memory; False (and nothing happens) if the plan is void.
 
-        The new start must have been recorded. `delete_detached` comes next.
+        The new start must have been recorded: else a power loss that undoes the deletion brings the segments' records back,
+        which is only for where nothing but the deletion makes room to record it. `delete_detached` comes next.
         """
         count = len(plan.segments)
         if (

@@ -3,7 +3,8 @@
 The order of effects for one log (`kraftlog.logstore.log`): plan in the executor; roll on the loop; flush what must be
 flushed and record the new start in the executor; let the log start there on the loop; delete the files in the executor.
 Whoever sees a start may rely on it: no crash takes it back. On a full disk the start cannot be recorded; old segments go
-nevertheless, because that is what makes room.
+nevertheless, because that is what makes room. If the power goes before their names are off the disk, their records are back
+until the next round: records that retention deletes, not those that somebody asked to delete (`advance_starts`).
 
 Logs are taken in slices, so that one pass over thousands of them holds no thread for long. Used from one event loop.
 """
