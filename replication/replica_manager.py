@@ -772,7 +772,7 @@ class ReplicaManager:
         if self._partitions.get(key) is not partition or key in self._returning.lost:
             return
         logger.critical("%s is damaged: %s", partition, error)
-        self._returning.damaged(key)
+        self._returning.damaged(key, partition.leader_epoch)
         if self._fetchers is not None and not partition.is_leader:
             self._fetchers.unfollow(key)
 

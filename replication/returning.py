@@ -12,7 +12,8 @@ nothing before the metadata say so: until then the replica counts as one that ha
     nobody leads            wait
 
 Damage that is met later, by a read, is told with the heartbeats. Such a replica is not in the way of writes, and leads on
-if nobody else has every acknowledged record.
+if nobody else has every acknowledged record. It keeps its log until another leader epoch shows that the controller knows:
+the leader may be about to take it into the ISR by what it has reported of that log.
 
 *Stray* is a log of a topic that was deleted, or of a replica that was moved away, while the broker was down. It goes when
 the metadata are known to be those of this directory: they know the directory's id from before this start, and the broker
@@ -32,7 +33,7 @@ from kraftlog.kraft.image import NO_LEADER, MetadataImage
 from kraftlog.logstore import LogDir
 from kraftlog.logstore.log_dir import NO_BROKER_EPOCH, NO_TOPIC_ID
 from kraftlog.proto.names import CLUSTER_METADATA_TOPIC
-from kraftlog.replication.partition import TopicPartition
+from kraftlog.replication.partition import NO_EPOCH, TopicPartition
 
 logger = logging.getLogger("kraftlog.replication")
 
@@ -65,8 +66,8 @@ class ReturningBroker:
         that show this one's registration, because nobody is elected who has not seen its own."""
         self._has_met_itself = False
         self._lost: set[TopicPartition] = set()
-        self._damaged: set[TopicPartition] = set()
-        """Of the lost ones, those that were found while they were in use."""
+        self._damaged: dict[TopicPartition, int] = {}
+        """Of the lost ones, those that were found while they were in use, and in which leader epoch."""
         self._has_looked_for_strays = False
 
     def meet(self, image: MetadataImage) -> None:
@@ -129,10 +130,10 @@ class ReturningBroker:
             self._lost.add(key)
         return is_lost
 
-    def damaged(self, key: TopicPartition) -> None:
-        """Its log is not what was written."""
+    def damaged(self, key: TopicPartition, leader_epoch: int) -> None:
+        """Its log is not what was written. It has reported to no leader of a later epoch."""
         self._lost.add(key)
-        self._damaged.add(key)
+        self._damaged[key] = leader_epoch
 
     def is_damaged(self, key: TopicPartition) -> bool:
         """Whether that was found while it was in use."""
@@ -141,7 +142,7 @@ class ReturningBroker:
     def found(self, key: TopicPartition) -> None:
         """The replica is as good as any from now on."""
         self._lost.discard(key)
-        self._damaged.discard(key)
+        self._damaged.pop(key, None)
 
     def remedy(self, key: TopicPartition, image: MetadataImage) -> Remedy:
         """What to do now; `image` shows the registration."""
@@ -155,6 +156,8 @@ class ReturningBroker:
             return Remedy.ADOPT if log.damage is None and key not in self._damaged else Remedy.WAIT
         claims = (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
         if partition.leader_id == NO_LEADER or self._node_id in claims:
+            return Remedy.WAIT
+        if partition.leader_epoch <= self._damaged.get(key, NO_EPOCH):
             return Remedy.WAIT
         return Remedy.FETCH_AGAIN
 

@@ -116,19 +116,23 @@ class ElectionManager:
         )
 
     def lose_where_others_can_lead(self, node_id: int, keys: Iterable[PartitionKey]) -> list[MetadataRecord]:
-        """The replicas of `node_id` of these partitions were found to be damaged while in use. They leave ISR and ELR, but
-        one that leads and is all there is leads on. One batch; what is more is told again."""
+        """The replicas of `node_id` of these partitions were found to be damaged while in use. They leave ISR and ELR, unless
+        one leads, or nobody, and no other could: it is all there is. Whoever leads then does so in another epoch, also where
+        the replica was in neither: its leader may be asking for it at this moment, by what the damaged log had. One batch;
+        what is more is told again."""
         may_lead = self.may_lead(self._brokers.usable_racks().keys())
 
-        def is_needed(partition: PartitionImage) -> bool:
-            others = {*partition.in_sync_replicas, *partition.eligible_leader_replicas} - {node_id}
-            return partition.leader_id == node_id and not any(may_lead(partition, other) for other in others)
+        def change(key: PartitionKey, partition: PartitionImage) -> MetadataRecord | None:
+            claims = {*partition.in_sync_replicas, *partition.eligible_leader_replicas}
+            others_can_lead = any(may_lead(partition, other) for other in claims - {node_id})
+            if partition.leader_id in (node_id, NO_LEADER) and not others_can_lead:
+                return None
+            lost = frozenset(claims & {node_id})
+            return change_of(key[0], partition, self._rules_of(key[0]), may_lead, lost=lost, voids_reports=True)
 
-        concerned = {*self._partitions.in_sync_with(node_id), *self._partitions.eligible_for(node_id)}
+        here = ((key, self._partitions.get(key)) for key in sorted(set(keys)))
         return self._batch(
-            change_of(key[0], partition, self._rules_of(key[0]), may_lead, lost=frozenset({node_id}))
-            for key, partition in self._each(sorted(concerned.intersection(keys)))
-            if not is_needed(partition)
+            change(key, partition) for key, partition in here if partition is not None and node_id in partition.replicas
         )
 
     def elect_where_missing(self, usable: Collection[int]) -> list[MetadataRecord]:

@@ -80,11 +80,13 @@ def change_of(
     has_recovered: bool = False,
     has_flushed: bool = False,
     may_go_offline: bool = True,
+    voids_reports: bool = False,
 ) -> MetadataRecord | None:
     """The record that makes the partition what it should be, None if it is that or is to stay as it is.
 
     `in_sync_replicas`: the ISR that remains or is wanted (default: as it is). `has_flushed`: all of it has on disk what
-    was acknowledged. Without `may_go_offline` a partition that would lose its leader is left alone.
+    was acknowledged. Without `may_go_offline` a partition that would lose its leader is left alone. With `voids_reports` the
+    leader, whoever it is, begins another epoch: what followers have reported of their logs counts no more.
     """
     isr = partition.in_sync_replicas if in_sync_replicas is None else tuple(in_sync_replicas)
     isr = tuple(replica for replica in isr if replica not in lost)
@@ -102,6 +104,9 @@ def change_of(
     record = _difference(
         topic_id, partition, choice, isr, elr, last_known, has_recovered=has_recovered, is_flushed=is_flushed
     )
+    if voids_reports and choice.leader_id != NO_LEADER:
+        record = record or PartitionChangeRecord(topic_id=topic_id, partition=partition.partition)
+        record.leader_id = choice.leader_id
     if record is None:
         return None
     changed_partition(partition, record)  # raises what no transition allows, before anything is written

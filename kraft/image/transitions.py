@@ -23,7 +23,7 @@ IN_SYNC is in the ISR; ELIGIBLE left it when it fell below min.insync.replicas, 
 LAST_KNOWN was one of both before an unclean stop. A clean leader is IN_SYNC or ELIGIBLE before it is elected. Only a
 leader's partition takes replicas into its ISR, and the leader epoch grows exactly where a leader is named (KIP-101). It
 also grows where a replica becomes ABSENT: should the broker get the partition again, with an empty log, nothing that it
-reported before counts.
+reported before counts. For the same reason a leader is named anew where a replica was found damaged and begins again.
 """
 
 from collections.abc import Mapping

@@ -22,6 +22,7 @@ happens by itself. Commands, one a line; blocks end with `----` and the outcome,
     late                           a late request arrives at the controller
     fail-over                      another controller
     kill 1 / power 1 / stop 1 / lose-disk 1 / start 1
+    damage 1                       a reader meets a wrong CRC in the log of broker 1, which its next heartbeat tells
     elect preferred|unclean
     policy ack|interval            the topic's flush.policy
     delete 1 3                     the records before offset 3
@@ -269,6 +270,9 @@ class Scenario:
 
     def do_lose_disk(self, number: str) -> None:
         self._end(number, lambda node: node.lose_disk(self._random))
+
+    def do_damage(self, number: str) -> None:
+        self._node(number).find_damage()
 
     def do_start(self, *numbers: str) -> None:
         for number in numbers:

@@ -21,6 +21,7 @@ from kraftlog.proto.seams import Buffer
 from kraftlog.replication.in_sync import Follower, InSync, IsrProposal, ReplicaEnds
 from kraftlog.replication.isr_updates import PendingChange, PendingChanges
 from kraftlog.replication.partition import Partition
+from kraftlog.replication.returning import ReturningBroker
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -209,6 +210,22 @@ def trusts_lost_disks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerLife, "_has_lost", lambda self, before, registration: lambda key, partition: False)
 
 
+def keeps_the_epoch_of_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:
+    """The leader of a replica that was found damaged goes on in its epoch, and the replica begins again."""
+
+    def change(*about: Any, **wanted: Any) -> MetadataRecord | None:
+        return change_of(*about, **{**wanted, "voids_reports": False})
+
+    patch.setattr("kraftlog.kraft.controller.elections.change_of", change)
+    throws_a_damaged_log_away_at_once(patch)
+
+
+def throws_a_damaged_log_away_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A damaged replica that is not in sync begins again, though the controller may not know of the damage."""
+    damaged = ReturningBroker.damaged
+    patch.setattr(ReturningBroker, "damaged", lambda self, key, leader_epoch: damaged(self, key, -1))
+
+
 def switches_to_ack_at_once(patch: pytest.MonkeyPatch) -> None:
     """With flush.policy=ack everybody has on disk what was acknowledged from memory before."""
     rules_changed = ElectionManager.rules_changed
@@ -289,6 +306,8 @@ MUTANTS: dict[str, Mutant] = {
         takes_any_partition_epoch,
         takes_any_member,
         trusts_lost_disks,
+        keeps_the_epoch_of_a_damaged_replica,
+        throws_a_damaged_log_away_at_once,
         switches_to_ack_at_once,
         switches_to_ack_with_the_leader,
         switches_without_a_partition_epoch,

@@ -23,6 +23,8 @@ class Mode:
     stop: float = 0.0
     cut: float = 0.0
     lost_disk: float = 0.0
+    damage: float = 0.0
+    """Found in a log that is in use: it is thrown away if another replica can lead."""
     stall: float = 0.0
     """A stream stands still, or what a node hears of the metadata does."""
     election: float = 0.0
@@ -57,6 +59,7 @@ MODES = (
     Mode("stalls", stall=0.03, kill=0.002, cut=0.006),
     Mode("elections", stall=0.02, election=0.02, kill=0.002, cut=0.004, power_loss=0.002),
     Mode("slow disks", stall=0.02, lost_disk=0.004, kill=0.004, lost_requests=0.2),
+    Mode("damage", damage=0.01, stall=0.02, power_loss=0.002, kill=0.002, cut=0.004),
     Mode("controllers", fail_over=0.01, power_loss=0.003, cut=0.006, clock_rates=(0.9, 1.1)),
     Mode("deletions", deletion=0.03, stall=0.02, lost_disk=0.003, power_loss=0.003, cut=0.004),
     Mode(
@@ -247,6 +250,8 @@ class Run:
             return
         if self.random.random() < mode.compaction:
             compact(self.random.choice(up))
+        if self.random.random() < mode.damage:
+            self.random.choice(up).find_damage()
         node = self.random.choice(up)
         if self.random.random() < mode.power_loss:
             self._end(node, "loses power", lambda: node.crash(self.random, loses_unsynced=True))

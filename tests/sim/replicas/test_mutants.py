@@ -25,6 +25,7 @@ CONVICTED_BY_SCENARIO = {
     "enters-with-any-broker-epoch": "restarted_follower",
     "gives-up-what-is-unanswered": "expansion",
     "gives-up-what-was-refused-once": "late_requests",
+    "keeps-the-epoch-of-a-damaged-replica": "damaged_replica",
     "keeps-unwritten-epochs": "unwritten_epoch",
     "moves-below-min-isr": "min_isr",
     "never-diverges": "divergence",
@@ -35,6 +36,7 @@ CONVICTED_BY_SCENARIO = {
     "switches-without-a-partition-epoch": "policy_switch",
     "takes-any-member": "restarted_follower",
     "takes-any-partition-epoch": "overtaken_requests",
+    "throws-a-damaged-log-away-at-once": "damaged_replica",
     "truncates-by-the-leaders-epoch-alone": "divergence_in_several_epochs",
     "truncates-to-the-high-watermark": "divergence",
     "trusts-lost-disks": "lost_disk",
@@ -48,6 +50,7 @@ TOO_RARE = {
     "switches-with-eligible-leaders",
     "switches-without-a-partition-epoch",
     "takes-any-member",
+    "throws-a-damaged-log-away-at-once",
 }
 """What random runs did not break within 25 seeds of each mode."""
 MAX_SEEDS = 100

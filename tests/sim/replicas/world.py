@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from kraftlog.kraft.controller import BrokerRegistration, ControllerConfig, IsrChange
 from kraftlog.kraft.image import RESOURCE_TOPIC, MetadataImage, PartitionImage
-from kraftlog.logstore import Log, LogConfig
+from kraftlog.logstore import Log, LogConfig, LogDir
 from kraftlog.proto.admin_pb2 import (
     AlterConfigsResource,
     AlterPartitionReassignmentsRequest,
@@ -46,6 +46,7 @@ from kraftlog.replication.following import LeaderFollowing, Truncation
 from kraftlog.replication.isr_updates import SETTLE_MS, IsrOutcome, PendingChange, PendingChanges
 from kraftlog.replication.partition import ACKS_ALL, Partition
 from kraftlog.replication.quota import ReplicationQuota
+from kraftlog.replication.returning import Remedy, ReturningBroker
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.unit.kraft.controllers import Harness
 
@@ -137,6 +138,7 @@ class Node:
         """What the disk is at."""
         self.applied = -1
         self.broker_epoch = -1
+        self.returning = ReturningBroker(self.node_id, b"", self.disk_id, cast(LogDir, self))
         self.asked: tuple[list[PendingChange], list[Any]] | None = None
 
     def _open(self) -> None:
@@ -153,8 +155,40 @@ class Node:
         )
         self.partition = Partition(TOPIC, 0, self.log, node_id=self.node_id, topic_id=world.topic_id)
 
+    @property
+    def logs(self) -> dict[tuple[str, int], Log]:
+        """What `ReturningBroker` looks at of a log directory."""
+        return {self.partition.key: self.log}
+
+    @property
+    def damaged_replicas(self) -> frozenset[tuple[bytes, int]]:
+        """What its heartbeats say."""
+        return frozenset() if not self.is_up or self.image is None else self.returning.damaged_replicas(self.image)
+
+    def find_damage(self) -> None:
+        """As a reader that meets a wrong CRC (`ReplicaManager.report_damage`)."""
+        key = self.partition.key
+        if self.image is None or key in self.returning.lost:
+            return
+        self.world.note(f"{self.node_id} finds its log damaged")
+        self.returning.damaged(key, self.partition.leader_epoch)
+        for following in self.followings.values():
+            following.unfollow(key)
+
+    def _restore_damaged(self, image: PartitionImage) -> None:
+        """As `ReplicaManager._restore_lost`."""
+        assert self.image is not None
+        for key in list(self.returning.lost):
+            remedy = self.returning.remedy(key, self.image)
+            if remedy is Remedy.WAIT:
+                continue
+            self.returning.found(key)
+            if remedy is Remedy.FETCH_AGAIN:
+                self._delete()
+                self._take_role(image)
+
     def _delete(self) -> None:
-        """It is no replica any more: the log goes, and nothing is left of what the partition was."""
+        """It is no replica any more, or begins again: the log goes, and nothing is left of what the partition was."""
         self._unfollow()
         self.partition.retire()
         self.log.close()
@@ -192,6 +226,7 @@ class Node:
         found = self.image.partition(TOPIC, 0)
         if found is not None:
             self._take_role(found)
+            self._restore_damaged(found)
         self.log.config = LogConfig.from_configs(self.image.configs(RESOURCE_TOPIC, TOPIC))
         return True
 
@@ -222,7 +257,7 @@ class Node:
             partition_epoch=image.partition_epoch,
             is_flushed=image.is_flushed,
         )
-        if changed and image.leader_id >= 0:
+        if changed and image.leader_id >= 0 and partition.key not in self.returning.lost:
             self.following(image.leader_id).follow(partition)
 
     def _unfollow(self) -> None:
@@ -381,6 +416,7 @@ class World:
                 want_fence=False,
                 want_shut_down=False,
                 now_ms=self.now_ms,
+                lost_replicas=node.damaged_replicas,
             )
         )
 

@@ -608,6 +608,48 @@ def test_damaged_replica_leaves_where_another_one_has_everything() -> None:
     assert shape(harness) == (2, (2,), (), (1,)), "it is all there is"
 
 
+def test_damaged_replica_counts_no_more_with_what_it_has_reported() -> None:
+    """It throws its log away, and its process is the same: only another leader epoch makes void what its leader knows of it, and
+    what the leader may be asking for at this moment."""
+    harness, epochs = with_topic(min_insync_replicas="2")
+    knows = {"leader_epoch": partition(harness).leader_epoch}
+    tell_damage(harness, 3, epochs[3])
+    assert shape(harness) == (1, (1, 2), (), ())
+    answer = alter_isr(harness, epochs, (1, 2, 3), **knows)
+    assert isinstance(answer.error, FencedLeaderEpochError)
+
+    knows = {"leader_epoch": partition(harness).leader_epoch}
+    tell_damage(harness, 3, epochs[3])
+    assert shape(harness) == (1, (1, 2), (), ()), "it was in no set"
+    answer = alter_isr(harness, epochs, (1, 2, 3), **knows)
+    assert isinstance(answer.error, FencedLeaderEpochError)
+
+
+def test_damage_changes_nothing_where_nobody_leads_or_the_broker_has_no_replica() -> None:
+    harness, epochs = with_topic(replicas=2)
+    before = partition(harness)
+    tell_damage(harness, 3, epochs[3])
+    assert partition(harness) == before
+    alter_isr(harness, epochs, (1,))
+    fence(harness, 1)
+    assert shape(harness) == (NO_LEADER, (), (1,), ())
+    before = partition(harness)
+    tell_damage(harness, 2, epochs[2])
+    assert partition(harness) == before
+
+
+def test_damaged_replica_is_eligible_where_nobody_leads_and_no_other_could() -> None:
+    """Else only an unclean election would bring back what can be read, once all of them have met damage."""
+    harness, epochs = with_topic(replicas=2, min_insync_replicas="2")
+    fence(harness, 1, 2)
+    assert shape(harness) == (NO_LEADER, (), (1, 2), ())
+    tell_damage(harness, 2, epochs[2])
+    assert shape(harness) == (2, (2,), (1,), ())
+    harness.heartbeat(1, epochs[1])
+    tell_damage(harness, 2, epochs[2])
+    assert shape(harness) == (1, (1,), (), (2,))
+
+
 def test_damaged_leader_hands_over_to_the_elr_but_to_nobody_uncleanly() -> None:
     """Records that can be read are worth more than a log without damage that lacks them."""
     harness, epochs = with_topic(min_insync_replicas="3", unclean_leader_election_enable="true")
