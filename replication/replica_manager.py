@@ -235,19 +235,27 @@ class ReplicaManager:
             for topic in (*delta.created_topics, *delta.changed_topics)
             for partition in delta.changed_partitions(topic)
         ]
-        await self._take_partitions(changes, image)
+        configs = {
+            name: self.log_config(name, image)
+            for resource, name in delta.changed_configs
+            if resource == RESOURCE_TOPIC and name in image.topics
+        }
+        await self._take_partitions(changes, image, configs)
         if self._returning.is_registered(image):
             await self._restore_lost(image)
             await self._remove_strays(image)
-        for (resource, name), _ in delta.changed_configs.items():
-            if resource == RESOURCE_TOPIC and name in image.topics:
-                self._reconfigure(image.topics[name], image)
+        for name, config in configs.items():
+            self._reconfigure(image.topics[name], config)
         if self._fetchers is not None:
             self._fetchers.addresses_changed()
 
     async def _take_partitions(
-        self, changes: Sequence[tuple[TopicImage, PartitionImage]], image: MetadataImage
+        self,
+        changes: Sequence[tuple[TopicImage, PartitionImage]],
+        image: MetadataImage,
+        configs: Mapping[str, LogConfig] | None = None,
     ) -> None:
+        """`configs`: of the topics that have other ones now."""
         missing = [
             (topic, partition.partition)
             for topic, partition in changes
@@ -261,7 +269,7 @@ class ReplicaManager:
         ]
         await self._remove_partitions(gone)
         for topic, partition in changes:
-            await self._take_role(topic, partition)
+            await self._take_role(topic, partition, None if configs is None else configs.get(topic.name))
 
     async def _make_postponed(self, image: MetadataImage) -> None:
         """Try again to make what the full disk had no room for."""
@@ -405,7 +413,7 @@ class ReplicaManager:
             on_full=lambda error: self._on_disk_full(partition, error),
         )
 
-    async def _take_role(self, topic: TopicImage, image: PartitionImage) -> None:
+    async def _take_role(self, topic: TopicImage, image: PartitionImage, config: LogConfig | None) -> None:
         partition = self._partitions.get((topic.name, image.partition))
         if partition is None:
             return
@@ -421,6 +429,7 @@ class ReplicaManager:
             # A cut that the former leader asked for must have ended before the next one hears where this log ends.
             fetchers.unfollow(partition.key)
             await fetchers.wait_unchanging(partition.key)
+        self._set_config(partition, config)
         if leader_id == self.node_id:
             changed = partition.become_leader(
                 leader_epoch=image.leader_epoch,
@@ -499,16 +508,25 @@ class ReplicaManager:
         if keys:
             await self._executor.run(delete)
 
-    def _reconfigure(self, topic: TopicImage, image: MetadataImage) -> None:
-        config = self.log_config(topic.name, image)
+    def _reconfigure(self, topic: TopicImage, config: LogConfig) -> None:
         for number in topic.partitions:
             partition = self._partitions.get((topic.name, number))
             if partition is not None:
-                former = partition.log.config
-                self._log_dir.logs[partition.key].config = config
+                self._set_config(partition, config)
+                if partition.on_flushed():  # min.insync.replicas may be lower
+                    self.progressed(partition.key)
                 self._flush_as_promised(partition)
-                if _throttled(config) != _throttled(former):
-                    self._throttle_changed(partition.key)
+
+    def _set_config(self, partition: Partition, config: LogConfig | None) -> None:
+        """None: it has not changed. At once with the role that the same metadata give: what is committed follows from both, so
+        that a raised min.insync.replicas must hold for the ISR that has shrunk since, and a lowered one not for a leader that
+        was replaced."""
+        if config is None:
+            return
+        former = partition.log.config
+        self._log_dir.logs[partition.key].config = config
+        if _throttled(config) != _throttled(former):
+            self._throttle_changed(partition.key)
 
     def _throttle_changed(self, key: TopicPartition) -> None:
         """What its streams hold back may go on, or the other way round."""

@@ -15,6 +15,7 @@ happens by itself. Commands, one a line; blocks end with `----` and the outcome,
                                    answer sets out, arrives
     break 2                        the stream to its leader
     learn 2 [count=1]              the metadata (one version of them)
+    learn-at-once 2                the same in one step, of which only the end is seen
     alive 1 2                      a heartbeat
     wait 4000 [alive=(1,2)]        time passes; these brokers (else all that are up) send heartbeats
     propose 1 [fate=request-lost|request-late|answer-lost|undone]
@@ -25,6 +26,7 @@ happens by itself. Commands, one a line; blocks end with `----` and the outcome,
     damage 1                       a reader meets a wrong CRC in the log of broker 1, which its next heartbeat tells
     elect preferred|unclean
     policy ack|interval            the topic's flush.policy
+    minimum 2                      the topic's min.insync.replicas
     delete 1 3                     the records before offset 3
     compact 1                      what is committed there; a record's key is the first letter of its value
     isr                            what the controller has
@@ -202,9 +204,17 @@ class Scenario:
         for _ in range(int(count)):
             if not node.apply_next():
                 break
+        self._tell_role(node)
+
+    def do_learn_at_once(self, number: str) -> None:
+        node = self._node(number)
+        node.apply_next(1000)
+        self._tell_role(node)
+
+    def _tell_role(self, node: Node) -> None:
         partition = node.partition
         role = "leads" if partition.is_leader else f"follows {partition.leader_id}"
-        self._world.note(f"{number} {role} in epoch {partition.leader_epoch}")
+        self._world.note(f"{node.node_id} {role} in epoch {partition.leader_epoch}")
 
     def do_alive(self, *numbers: str) -> None:
         for number in numbers:
@@ -239,7 +249,10 @@ class Scenario:
             self._world.elect_uncleanly()
 
     def do_policy(self, policy: str) -> None:
-        self._world.set_flush_policy(policy)
+        self._world.set_config("flush.policy", policy)
+
+    def do_minimum(self, replicas: str) -> None:
+        self._world.set_config("min.insync.replicas", replicas)
 
     def do_isr(self) -> None:
         state = self._world.state

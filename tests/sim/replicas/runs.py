@@ -43,6 +43,8 @@ class Mode:
     """At first; None: one on each node."""
     switch: float = 0.0
     """Of flush.policy, to and fro; an operator then also takes what there is where nobody may lead."""
+    minimum: float = 0.0
+    """Of replicas in sync: another one."""
     clock_rates: tuple[float, float] = (1.0, 1.0)
     nodes: int = 3
     configs: tuple[tuple[str, str], ...] = ()
@@ -60,6 +62,7 @@ MODES = (
     Mode("elections", stall=0.02, election=0.02, kill=0.002, cut=0.004, power_loss=0.002),
     Mode("slow disks", stall=0.02, lost_disk=0.004, kill=0.004, lost_requests=0.2),
     Mode("damage", damage=0.01, stall=0.02, power_loss=0.002, kill=0.002, cut=0.004),
+    Mode("minimum", minimum=0.01, stall=0.03, power_loss=0.002, kill=0.002, cut=0.006),
     Mode("controllers", fail_over=0.01, power_loss=0.003, cut=0.006, clock_rates=(0.9, 1.1)),
     Mode("deletions", deletion=0.03, stall=0.02, lost_disk=0.003, power_loss=0.003, cut=0.004),
     Mode(
@@ -160,7 +163,7 @@ class Run:
 
     def _metadata(self) -> None:
         if nodes := [node for node in self._up() if node.node_id not in self.cut | self.stale]:
-            self.random.choice(nodes).apply_next()
+            self.random.choice(nodes).apply_next(self.random.choice((1, 1, 2, 5)))
 
     def _flush(self) -> None:
         if nodes := self._up():
@@ -240,7 +243,9 @@ class Run:
             target = self.random.sample(list(world.nodes), self.random.choice((1, 2, 3, 3)))
             world.reassign(None if self.random.random() < 0.2 else target)
         if self.random.random() < mode.switch:
-            world.set_flush_policy(self.random.choice(("ack", "interval")))
+            world.set_config("flush.policy", self.random.choice(("ack", "interval")))
+        if self.random.random() < mode.minimum:
+            world.set_config("min.insync.replicas", str(self.random.randint(1, len(world.nodes))))
         if mode.switch and world.state.leader_id < 0 and self.random.random() < 0.02:
             world.elect_uncleanly()
         if self.random.random() < mode.deletion and (leaders := self._leaders()):

@@ -214,20 +214,21 @@ class Node:
 
     # --- metadata
 
-    def apply_next(self) -> bool:
-        """Take the next version of the metadata, if there is one."""
+    def apply_next(self, count: int = 1) -> bool:
+        """Take the next version of the metadata, if there is one; or as many in one step, of which only the last is seen."""
         versions = self.world.versions
         if self.applied + 1 >= len(versions):
             return False
         if self.applied < 0:
             self.applied = len(versions) - 2  # a start takes the newest at once
-        self.applied += 1
+        self.applied = min(self.applied + count, len(versions) - 1)
         self.image = versions[self.applied]
+        self.log.config = LogConfig.from_configs(self.image.configs(RESOURCE_TOPIC, TOPIC))
         found = self.image.partition(TOPIC, 0)
         if found is not None:
             self._take_role(found)
             self._restore_damaged(found)
-        self.log.config = LogConfig.from_configs(self.image.configs(RESOURCE_TOPIC, TOPIC))
+        self.partition.on_flushed()
         return True
 
     def _take_role(self, image: PartitionImage) -> None:
@@ -526,14 +527,14 @@ class World:
         self._publish_if_new()
         self.note(f"reassignment to {target}: {response.partitions[0].error_message or self.state}")
 
-    def set_flush_policy(self, policy: str) -> None:
+    def set_config(self, name: str, value: str) -> None:
         """By an operator."""
-        change = ConfigChange(name="flush.policy", operation=ConfigChange.SET, value=policy)
+        change = ConfigChange(name=name, operation=ConfigChange.SET, value=value)
         topic = AlterConfigsResource(resource=ConfigResource(type=RESOURCE_TOPIC, name=TOPIC), changes=[change])
         request = IncrementalAlterConfigsRequest(resources=[topic])
         self.harness.run(lambda: self.harness.controller.alter_configs(request))
         self._publish_if_new()
-        self.note(f"flush.policy={policy}")
+        self.note(f"{name}={value}")
 
     # --- life
 

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import pytest
@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 PATH = "/data"
 TOPIC = "orders"
+TOPIC_ID = bytes(15) + b"\x07"
 
 
 class ManualClock:
@@ -109,7 +110,10 @@ class Broker:
         self.replicas.on_metadata_update(delta, self.image)
         await self.replicas.wait_applied()
 
-    async def create(self, topic_id: bytes = bytes(15) + b"\x07", **configs: str) -> Partition:
+    async def create(
+        self, topic_id: bytes = bytes(15) + b"\x07", replicas: Sequence[int] = (1,), /, **configs: str
+    ) -> Partition:
+        """All of `replicas` are in sync."""
         await self.publish(
             metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name=TOPIC, topic_id=topic_id)),
             *(
@@ -122,7 +126,7 @@ class Broker:
             ),
             metadata_pb2.MetadataRecord(
                 partition=metadata_pb2.PartitionRecord(
-                    topic_id=topic_id, replicas=[1], in_sync_replicas=[1], leader_id=1
+                    topic_id=topic_id, replicas=replicas, in_sync_replicas=replicas, leader_id=1
                 )
             ),
         )
@@ -303,6 +307,54 @@ async def test_leader_acknowledges_from_memory_only_when_the_metadata_say_so(fs:
     assert write.is_done
 
 
+def minimum(value: str) -> metadata_pb2.MetadataRecord:
+    """Of replicas in sync."""
+    record = metadata_pb2.ConfigRecord(resource_type=2, resource_name=TOPIC, key="min.insync.replicas", value=value)
+    return metadata_pb2.MetadataRecord(config=record)
+
+
+def change(isr: Sequence[int], elr: Sequence[int] = (), leader_id: int | None = None) -> metadata_pb2.MetadataRecord:
+    record = metadata_pb2.PartitionChangeRecord(topic_id=TOPIC_ID, leader_id=leader_id)
+    record.in_sync_replicas.replicas.extend(isr)
+    record.eligible_leader_replicas.replicas.extend(elr)
+    return metadata_pb2.MetadataRecord(partition_change=record)
+
+
+async def test_a_raised_minimum_holds_for_the_isr_that_has_shrunk_since(fs: SimFileSystem) -> None:
+    """One delta brings both. The replica in the ELR lacks the write: nobody may count on it (KIP-966)."""
+    broker = Broker(fs)
+    partition = await broker.create(TOPIC_ID, [1, 2], min_insync_replicas="1")
+    write = broker.write(partition)
+    await settle()
+    await broker.publish(minimum("2"), change([1], [2]))
+    assert (partition.high_watermark, write.is_done) == (0, False)
+
+
+async def test_a_lowered_minimum_acknowledges_nothing_for_a_leader_that_was_replaced(fs: SimFileSystem) -> None:
+    """One delta brings both: another one leads, without the write, since before the minimum was lowered."""
+    broker = Broker(fs)
+    partition = await broker.create(TOPIC_ID, [1, 2], min_insync_replicas="2")
+    write = broker.write(partition)
+    await settle()
+    await broker.publish(change([1], [2]))
+    await broker.publish(change([2], leader_id=2), minimum("1"))
+    assert partition.log.config.min_insync_replicas == 1
+    assert partition.high_watermark == 0
+    assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+async def test_a_lowered_minimum_acknowledges_what_waits_for_more_replicas(fs: SimFileSystem) -> None:
+    """At once, and not with the next write: there may be none."""
+    broker = Broker(fs)
+    partition = await broker.create(TOPIC_ID, [1, 2], min_insync_replicas="2")
+    write = broker.write(partition)
+    await settle()
+    await broker.publish(change([1], [2]))
+    assert not write.is_done
+    await broker.publish(minimum("1"))
+    assert (partition.high_watermark, write.is_done, write.error) == (1, True, None)
+
+
 async def test_with_interval_a_full_segment_is_flushed(fs: SimFileSystem) -> None:
     """As in Kafka: however late flush.ms is, a crash leaves one segment to check, not all of them."""
     broker = Broker(fs)
@@ -387,7 +439,7 @@ async def test_a_deleted_topic_answers_its_waiters_and_leaves_no_files(fs: SimFi
     await deleting
     assert f"{TOPIC}-0" not in fs.listdir(PATH)
     broker.executor.is_gated = False
-    again = await broker.create(topic_id=bytes(15) + b"\x09")
+    again = await broker.create(bytes(15) + b"\x09")
     assert again.log.log_end_offset == 0
 
 
@@ -428,7 +480,7 @@ async def test_a_log_of_a_topic_that_was_deleted_while_the_broker_was_down_is_re
     await broker.replicas.stop()
     broker.log_dir.close()
     restarted = Broker(fs)
-    partition = await restarted.create(topic_id=bytes(15) + b"\x09")
+    partition = await restarted.create(bytes(15) + b"\x09")
     assert partition.log.log_end_offset == 0
 
 
@@ -476,7 +528,7 @@ async def test_a_topic_that_was_made_again_is_led_in_its_first_epoch(fs: SimFile
     register.incarnation_id, register.broker_epoch = b"b" * 16, broker.image.offset + 1
     await broker.publish(metadata_pb2.MetadataRecord(register_broker=register))
     await broker.delete()
-    assert (await broker.create(topic_id=bytes(15) + b"\x08")).leader_epoch == 0
+    assert (await broker.create(bytes(15) + b"\x08")).leader_epoch == 0
 
 
 async def test_a_new_log_that_a_power_loss_takes_is_made_anew() -> None:
