@@ -2,10 +2,10 @@
 other replicas."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, RequestTimedOutError, UnknownServerError
-from kraftlog.replication.partition import Partition, wait_error
+from kraftlog.replication.partition import Durability, Partition, wait_error
 from kraftlog.replication.purgatory import DelayedOperation
 
 
@@ -23,6 +23,11 @@ class PendingWrite:
     """Whether it may be committed by a successor of the leader that appended it."""
     error: KraftlogError | None = None
     is_done: bool = False
+    durability: Durability = field(init=False)
+    """What the acknowledgment promises: the weaker of what held at the append and what holds when it is acknowledged."""
+
+    def __post_init__(self) -> None:
+        self.durability = self.partition.durability(self.acks)
 
     def check(self) -> bool:
         """Look again; returns whether the write's fate is known."""
@@ -31,6 +36,8 @@ class PendingWrite:
             if not self.outlives_leadership or not partition.may_commit_later(self.leader_epoch, self.end_offset):
                 self.error = wait_error(partition, self.leader_epoch, self.end_offset)
             self.is_done = self.error is not None or partition.acknowledged_end(self.acks) >= self.end_offset
+            if self.is_done and not partition.flushes_before_ack:
+                self.durability = partition.durability(self.acks)
         return self.is_done
 
     def refuse(self, error: KraftlogError) -> None:

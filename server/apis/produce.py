@@ -132,7 +132,9 @@ class ProduceHandler:
 
         def acknowledged() -> None:
             for result, write in pending.writes:
-                if write.error is not None:
+                if write.error is None:
+                    result.durability = str(write.durability)
+                else:
                     _set_error(result, write.error)
             completed(pending.response)
 
@@ -158,7 +160,7 @@ class ProduceHandler:
         result.base_offset = info.first_offset
         result.log_append_time_ms = info.log_append_time_ms
         result.log_start_offset = info.log_start_offset
-        result.durability = str(partition.durability(request.acks))
+        result.durability = str(Durability.NONE)
         if request.acks != ACKS_NONE:
             write = PendingWrite(
                 partition,

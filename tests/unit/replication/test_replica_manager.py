@@ -598,3 +598,46 @@ async def test_a_produce_handler_answers_through_its_future(fs: SimFileSystem) -
     request = ProduceRequest(acks=-1, timeout_ms=1000, partitions=[PartitionRecords(TOPIC, 0, batch())])
     response = await handler.produce(request, CallContext())
     assert response.partitions[0].durability == "quorum-fsync"
+
+
+@pytest.mark.parametrize(("acks", "promise"), [(1, "leader"), (-1, "quorum")])
+async def test_an_answer_promises_no_more_than_what_it_waited_for(fs: SimFileSystem, acks: int, promise: str) -> None:
+    """The topic goes from ack to interval while a write waits for its fsync, and back: what is answered in between is in memory,
+    also if the answer leaves later; what was written in between says so, whatever holds at its answer."""
+    broker = Broker(fs)
+    await broker.create(flush_policy="ack")
+    await broker.publish(
+        metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name="other", topic_id=bytes(15) + b"\x08")),
+        metadata_pb2.MetadataRecord(
+            partition=metadata_pb2.PartitionRecord(
+                topic_id=bytes(15) + b"\x08", replicas=[1], in_sync_replicas=[1], leader_id=1
+            )
+        ),
+    )
+    await broker.publish(*policy("ack", flushed=True))
+    handler = ProduceHandler(broker.replicas, broker.executor, Lifecycle(1))
+    answers: list[ProduceResponse] = []
+
+    def produce(*topics: str) -> None:
+        parts = [PartitionRecords(topic, 0, batch()) for topic in topics]
+        request = ProduceRequest(acks=acks, timeout_ms=1000, partitions=parts)
+        verdicts = handler.validate_inline(request)
+        assert verdicts is not None
+        handler.append(request, verdicts, answers.append)
+
+    broker.executor.is_gated = True
+    produce(TOPIC)
+    produce(TOPIC, "other")
+    await settle()
+    assert answers == []
+    await broker.publish(*policy("interval", flushed=False))
+    [answer] = answers
+    assert [result.durability for result in answer.partitions] == [f"{promise}-memory"]
+    assert broker.replicas.leader(TOPIC, 0).log.flushed_end_offset == 0
+    produce(TOPIC, "other")
+    await broker.publish(*policy("ack", flushed=False))
+    while broker.executor.waiting:
+        await broker.executor.release()
+    assert len(answers) == 3
+    for answer in answers[1:]:
+        assert [result.durability for result in answer.partitions] == [f"{promise}-memory", f"{promise}-fsync"]
