@@ -129,7 +129,7 @@ class PendingDeletion:
 
 
 class DelayedDeletion(DelayedOperation):
-    """Waits until all replicas in sync, whoever may lead next, start where they are to."""
+    """Waits until all replicas in sync, and as many as min.insync.replicas, start where they are to: whoever may lead next."""
 
     def __init__(
         self, waits: Sequence[PendingDeletion], *, now_ms: float, timeout_ms: float, completed: Callable[[], None]
@@ -147,8 +147,8 @@ class DelayedDeletion(DelayedOperation):
         for wait in self._waits:
             wait.fail(
                 RequestTimedOutError(
-                    f"broker {wait.partition.node_id}, {wait.partition}: not every replica in sync has deleted the records "
-                    f"below {wait.start_offset} within {self._timeout_ms:.0f} ms; they may still do: ask again"
+                    f"broker {wait.partition.node_id}, {wait.partition}: not every replica that may come to lead is "
+                    f"known to have deleted the records below {wait.start_offset} within {self._timeout_ms:.0f} ms; they may still do: ask again"
                 )
             )
 

@@ -564,9 +564,14 @@ class Partition:
 
     @property
     def deleted_end(self) -> int:
-        """Below this the records are deleted on every replica that may come to lead; as far as a leader knows."""
+        """Below this the records are deleted on every replica that may come to lead; as far as a leader knows. That is nothing
+        below min.insync.replicas: who has left the ISR may be eligible, and has what it had."""
         start_offset = self.log.log_start_offset
-        return start_offset if self._in_sync is None else self._in_sync.start(start_offset)
+        if self._in_sync is None:
+            return start_offset
+        if len(self._in_sync.committed) < self.effective_min_in_sync_replicas:
+            return 0
+        return self._in_sync.start(start_offset)
 
     # reading
 

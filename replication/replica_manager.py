@@ -513,7 +513,8 @@ class ReplicaManager:
             partition = self._partitions.get((topic.name, number))
             if partition is not None:
                 self._set_config(partition, config)
-                if partition.on_flushed():  # min.insync.replicas may be lower
+                if partition.is_leader:  # min.insync.replicas may be lower
+                    partition.on_flushed()
                     self.progressed(partition.key)
                 self._flush_as_promised(partition)
 
@@ -682,7 +683,7 @@ class ReplicaManager:
     async def wait_deleted(
         self, starts: Mapping[Partition, int], *, timeout_ms: float
     ) -> dict[Partition, KraftlogError | None]:
-        """Return when no replica in sync has anything below these starts any more; why that is not known, else."""
+        """Return when no replica that may come to lead has anything below these starts any more; why that is not known, else."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def completed() -> None:

@@ -266,13 +266,14 @@ class AsyncAdmin:
 
             await admin.delete_records({TopicPartition("orders", 0): 1_000})
 
-        Returns where each partition starts, once that is on disk on every replica in sync; the files go within log.retention.check.interval.ms.
-        With `validate_only` nothing is deleted, and the answer says where the partitions would start. Consumers below
-        the start meet `OffsetOutOfRangeError`, or go on as auto_offset_reset says.
+        Returns where each partition starts, once that is on disk on every replica in sync, and these are as many as
+        min.insync.replicas; the files go within log.retention.check.interval.ms. With `validate_only` nothing is deleted,
+        and the answer says where the partitions would start. Consumers below the start meet `OffsetOutOfRangeError`, or go
+        on as auto_offset_reset says.
 
         Raises the first partition's error, while others may have moved: `OffsetOutOfRangeError` beyond the high
-        watermark, `PolicyViolationError` for a topic that is only compacted, `InvalidTopicError` for an internal one. A
-        retry is safe.
+        watermark, `PolicyViolationError` for a topic that is only compacted, `InvalidTopicError` for an internal one,
+        `RequestTimedOutError` after default_api_timeout_ms with too few replicas in sync. A retry is safe.
         """
 
         async def ask(

@@ -26,8 +26,10 @@ class DeleteRecordsHandler:
     async def delete_records(self, request: DeleteRecordsRequest, context: CallContext) -> DeleteRecordsResponse:
         """One result a partition, in the order of the request; each succeeds or fails by itself.
 
-        Answered once the new starts are on disk on every replica in sync: no crash brings the records back. With `validate_only` nothing changes
-        and the answer says where the partitions would start. Repeating a request is harmless.
+        Answered once the new starts are on disk on every replica in sync: no crash brings the records back. With fewer in
+        sync than min.insync.replicas others may come to lead that have them: `RequestTimedOutError` then, unless enough are
+        in time; the records are gone here, and Kafka would answer. With `validate_only` nothing changes and the answer
+        says where the partitions would start. Repeating a request is harmless.
         """
         check_entries("partitions", request.partitions)
         if len({(asked.topic, asked.partition) for asked in request.partitions}) != len(request.partitions):

@@ -54,6 +54,16 @@ def moves_below_min_isr(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "effective_min_in_sync_replicas", property(lambda self: 1))
 
 
+def answers_deletions_below_min_isr(patch: pytest.MonkeyPatch) -> None:
+    """Records are deleted when the ISR has deleted them, though others may be eligible."""
+
+    def end(self: Partition) -> int:
+        start_offset = self.log.log_start_offset
+        return start_offset if self._in_sync is None else self._in_sync.start(start_offset)
+
+    patch.setattr(Partition, "deleted_end", property(end))
+
+
 def counts_unflushed(patch: pytest.MonkeyPatch) -> None:
     """What is in memory counts."""
     patch.setattr(Partition, "flushes_before_ack", property(lambda self: False))
@@ -286,6 +296,7 @@ MUTANTS: dict[str, Mutant] = {
         counts_only_itself,
         counts_only_the_committed_isr,
         moves_below_min_isr,
+        answers_deletions_below_min_isr,
         counts_unflushed,
         counts_unflushed_followers,
         counts_reports_of_any_epoch,

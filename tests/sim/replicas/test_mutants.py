@@ -13,6 +13,7 @@ from tests.sim.replicas.world import Violation
 CONVICTED_BY_SCENARIO = {
     "acknowledges-below-any-high-watermark": "handed_over_writes",
     "answers-any-epoch": "stale_follower",
+    "answers-deletions-below-min-isr": "log_start",
     "begins-epochs-at-what-is-left": "compacted_copy",
     "counts-only-itself": "high_watermark",
     "counts-only-the-committed-isr": "expansion",

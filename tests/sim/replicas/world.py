@@ -5,6 +5,7 @@ What it holds against the cores after every step:
 
 - *acknowledged stays*: what a leader acknowledged (acks=all) is at its offset in the log of every replica that the controller
   would let lead without calling it unclean (ISR and ELR) and that is up, on its disk where acknowledgments wait for the disk;
+- *deleted stays*: below where records were deleted, with an answer, such a replica has nothing;
 - *one history*: two logs that have the same epoch at an offset have the same record there;
 - *the high watermark* of a leader epoch never goes back, and below it all replicas of the ISR agree.
 
@@ -41,6 +42,7 @@ from kraftlog.proto.records import BatchBuilder, iter_headers
 from kraftlog.proto.records.compaction import is_placeholder
 from kraftlog.proto.replica_frames import ReplicaBody, ReplicaRecords
 from kraftlog.proto.seams import Buffer
+from kraftlog.replication.delayed import PendingDeletion
 from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.following import LeaderFollowing, Truncation
 from kraftlog.replication.isr_updates import SETTLE_MS, IsrOutcome, PendingChange, PendingChanges
@@ -118,6 +120,8 @@ class Node:
         self.disks += 1
         self.disk_id = bytes([self.node_id, self.disks]) * 8
         self.fs = SimFileSystem()
+        self.recorded_start = 0
+        """Of the log, in the checkpoint of its directory."""
         self.fs.mkdir("/data")
         self.fs.mkdir(DIRECTORY)
         self.fs.fsync_dir("/data")
@@ -152,6 +156,7 @@ class Node:
                 world.topic_configs if image is None else image.configs(RESOURCE_TOPIC, TOPIC)
             ),
             now_ms=int(world.now_ms),
+            log_start_offset=self.recorded_start,
         )
         self.partition = Partition(TOPIC, 0, self.log, node_id=self.node_id, topic_id=world.topic_id)
 
@@ -195,6 +200,7 @@ class Node:
         for name in self.fs.listdir(DIRECTORY):
             self.fs.unlink(f"{DIRECTORY}/{name}")
         self.fs.fsync_dir(DIRECTORY)
+        self.recorded_start = 0
         self._open()
         self.world.note(f"{self.node_id} deletes its log")
 
@@ -281,12 +287,17 @@ class Node:
         assert isinstance(records, memoryview), "it was decoded"
         partition.append_as_follower(cast(Buffer, records), now_ms=int(self.world.now_ms))
 
-    @staticmethod
-    def _progress(partition: Partition, high_watermark: int, log_start_offset: int) -> None:
+    def _progress(self, partition: Partition, high_watermark: int, log_start_offset: int) -> None:
         partition.follow_high_watermark(high_watermark)
-        start = min(log_start_offset, partition.high_watermark)
-        if start > partition.log.log_start_offset:
-            cast(Log, partition.log).advance_log_start_offset(start)
+        self.advance_start(min(log_start_offset, partition.high_watermark))
+
+    def advance_start(self, offset: int) -> None:
+        """As `Retention.advance_starts`."""
+        if offset > self.log.log_start_offset:
+            self.recorded_start = offset
+            self.log.advance_log_start_offset(offset)
+            for following in self.followings.values():
+                following.ends_changed(self.partition.key)
 
     def begin_cut(self) -> None:
         """The disk begins to cut the log, if somebody asked for it."""
@@ -301,6 +312,7 @@ class Node:
             (following, truncation), self.cut = self.cut, None
             if not self.partition.is_leader and self.partition.leader_epoch == truncation.leader_epoch:
                 truncation.run()
+                self.recorded_start = self.log.log_start_offset
             self.partition.is_being_cut = False
             following.truncated(truncation, is_cut=True, now_ms=self.world.now_ms)
 
@@ -335,6 +347,10 @@ class World:
         """Offset -> value of what a leader answered at acks=all, or showed to consumers."""
         self.waiting: list[tuple[Node, Partition, int, int, bytes]] = []
         """(leader, its replica, epoch, offset, value) of writes without an answer yet."""
+        self.deletions: list[tuple[Node, PendingDeletion]] = []
+        """Without an answer yet."""
+        self.deleted_start = 0
+        """Below it records have been deleted, with an answer."""
         self.marks: dict[tuple[int, int], int] = {}
         """(node, leader epoch) -> high watermark."""
         self.late_requests: list[LateRequest] = []
@@ -387,6 +403,7 @@ class World:
         records = self.records_of(node.log)
         end = node.log.flushed_end_offset
         self.shown_end = min(self.shown_end, end)
+        self.deleted_start = min(self.deleted_start, node.log.log_start_offset)
         self.acknowledged = {
             offset: value
             for offset, value in self.acknowledged.items()
@@ -586,7 +603,8 @@ class World:
         except KraftlogError as error:
             self.note(f"{node.node_id} deletes nothing: {error}")
             return
-        node.log.advance_log_start_offset(end)
+        node.advance_start(end)
+        self.deletions.append((node, PendingDeletion(node.partition, node.partition.leader_epoch, end)))
         self.note(f"{node.node_id} deletes the records before {end}")
 
     def produce(self, node: Node, value: bytes | None = None, *, acks: int = ACKS_ALL) -> None:
@@ -628,6 +646,19 @@ class World:
             else:
                 left.append(write)
         self.waiting = left
+        self._acknowledge_deletions()
+
+    def _acknowledge_deletions(self) -> None:
+        left = []
+        for node, deletion in self.deletions:
+            if not node.is_up or node.partition is not deletion.partition:
+                continue
+            if not deletion.check():
+                left.append((node, deletion))
+            elif deletion.error is None and deletion.leader_epoch >= self.unclean_epoch:
+                self.deleted_start = max(self.deleted_start, deletion.start_offset)
+                self.note(f"{node.node_id} acknowledges the deletion of the records before {deletion.start_offset}")
+        self.deletions = left
 
     # --- checks
 
@@ -641,6 +672,10 @@ class World:
                 end = durable_end(node)
                 if end <= last:
                     raise Violation(f"node {node.node_id} may lead, but ends at {end}: {last} was acknowledged")
+                if (start := node.log.log_start_offset) < self.deleted_start:
+                    raise Violation(
+                        f"node {node.node_id} may lead, but starts at {start}: all below {self.deleted_start} was deleted"
+                    )
 
     def _check_marks(self) -> None:
         for node in self.nodes.values():

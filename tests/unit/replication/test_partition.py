@@ -166,6 +166,22 @@ def test_below_min_insync_replicas_acks_all_is_refused_and_nothing_is_committed(
     assert partition.high_watermark == 0
 
 
+def test_below_min_insync_replicas_no_deletion_is_known_to_last() -> None:
+    """Who has left the ISR may be eligible, and brings back what it has; with enough replicas in sync nobody else is."""
+    log = FakeLog(config=LogConfig(min_insync_replicas=2))
+    partition = leader(log, replicas=(ME, OTHER, THIRD))
+    append(partition)
+    log.log_start_offset = 1
+    for replica in (OTHER, THIRD):
+        partition.on_follower_ends(replica, 0, ReplicaEnds(1, 1, replica - 2))
+    assert partition.deleted_end == 0, "one of them has it"
+    isr = {"leader_epoch": 0, "replicas": (ME, OTHER, THIRD)}
+    partition.become_leader(partition_epoch=1, in_sync_replicas=(ME, THIRD), **isr)
+    assert partition.deleted_end == 1
+    partition.become_leader(partition_epoch=2, in_sync_replicas=(ME,), **isr)
+    assert partition.deleted_end == 0
+
+
 def test_min_insync_replicas_never_exceeds_the_replicas() -> None:
     """A topic with one replica and min.insync.replicas=2 stays writable."""
     partition = leader(FakeLog(config=LogConfig(flush_policy=FlushPolicy.INTERVAL, min_insync_replicas=2)))

@@ -355,6 +355,30 @@ async def test_a_lowered_minimum_acknowledges_what_waits_for_more_replicas(fs: S
     assert (partition.high_watermark, write.is_done, write.error) == (1, True, None)
 
 
+async def test_a_deletion_waits_for_as_many_replicas_as_a_write(fs: SimFileSystem) -> None:
+    """Its records are gone here, but another one may lead that has them. A lowered minimum is an end of that."""
+    broker = Broker(fs)
+    partition = await broker.create(TOPIC_ID, [1, 2], min_insync_replicas="1")
+    write = broker.write(partition)
+    await broker.publish(change([1]))
+    await settle()
+    assert write.is_done
+    await broker.publish(minimum("2"))
+    await broker.replicas.retention.advance_starts({partition: 1})
+    assert partition.log.log_start_offset == 1
+    waiting = asyncio.ensure_future(broker.replicas.wait_deleted({partition: 1}, timeout_ms=100))
+    await settle()
+    broker.replicas.timers.advance(broker.clock.monotonic_ms() + 100)
+    error = (await waiting)[partition]
+    assert isinstance(error, RequestTimedOutError)
+    assert error.retriable
+    waiting = asyncio.ensure_future(broker.replicas.wait_deleted({partition: 1}, timeout_ms=100))
+    await settle()
+    assert not waiting.done()
+    await broker.publish(minimum("1"))
+    assert await waiting == {partition: None}
+
+
 async def test_with_interval_a_full_segment_is_flushed(fs: SimFileSystem) -> None:
     """As in Kafka: however late flush.ms is, a crash leaves one segment to check, not all of them."""
     broker = Broker(fs)
