@@ -160,6 +160,8 @@ class Partition:
         """The last leader epoch of whose writes it is not waited any more for a successor to commit them."""
         self._cuts: list[tuple[int, int]] = []
         """(leader epoch in which the log was cut, where), both rising."""
+        self._unknown_end = 0
+        """Where the log of a leader that it follows has begun: of what is here below that, nobody says whether it is the same."""
         self.failure: StorageError | None = None
         self.is_being_cut = False
         """The disk's thread is at it: the event loop leaves the log's segments, start and producers alone."""
@@ -384,6 +386,7 @@ class Partition:
         return (
             self.given_up_epoch < leader_epoch < self.leader_epoch
             and self.failure is None
+            and end_offset > self._unknown_end
             and self._has_kept(leader_epoch, end_offset)
         )
 
@@ -505,8 +508,9 @@ class Partition:
         self._note_appended(info)
         return info
 
-    def follow_high_watermark(self, high_watermark: int) -> bool:
-        """The leader's, as far as the records are here; returns whether it moved."""
+    def follow_high_watermark(self, high_watermark: int, log_start_offset: int) -> bool:
+        """The leader's, as far as the records are here; returns whether it moved. `log_start_offset`: where its log starts."""
+        self._unknown_end = max(self._unknown_end, log_start_offset)
         end = min(high_watermark, self.log.log_end_offset)
         if end <= self.high_watermark:
             return False

@@ -82,7 +82,7 @@ def test_successor_may_commit_what_was_under_way() -> None:
     """Its high watermark passes the record, which is there in the epoch in which it was written."""
     partition, write = handed_over()
     assert not write.check()
-    partition.follow_high_watermark(1)
+    partition.follow_high_watermark(1, 0)
     assert write.check()
     assert write.error is None
 
@@ -96,9 +96,18 @@ def test_what_the_successor_never_had_is_lost(epoch_there: int | None) -> None:
     if epoch_there is not None:
         partition.log.assign_epoch(epoch_there)
         partition.append_as_follower(b"other", now_ms=0)
-        partition.follow_high_watermark(1)
+        partition.follow_high_watermark(1, 0)
     assert write.check()
     assert isinstance(write.error, NotLeaderOrFollowerError)
+
+
+def test_what_lies_below_the_start_of_the_successors_log_is_not_vouched_for() -> None:
+    """Its records there, perhaps others, were deleted: nothing tells any more whether these are the same."""
+    partition, write = handed_over()
+    partition.follow_high_watermark(1, 1)
+    assert write.check()
+    assert isinstance(write.error, NotLeaderOrFollowerError)
+    assert "not stored" not in write.error.message, "it may have been"
 
 
 def test_a_cut_takes_what_was_written_before_it_and_behind_it() -> None:
@@ -112,7 +121,7 @@ def test_a_cut_takes_what_was_written_before_it_and_behind_it() -> None:
     partition.become_follower(leader_id=2, leader_epoch=3, partition_epoch=3)
     partition.truncate_to(2)
     partition.append_as_follower(b"other", now_ms=0)
-    partition.follow_high_watermark(3)
+    partition.follow_high_watermark(3, 0)
     for write in (first, *writes):
         assert write.check()
     assert [write.error is None for write in (first, *writes)] == [False, True, True, False]
