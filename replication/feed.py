@@ -43,7 +43,7 @@ from kraftlog.proto.replica_frames import (
 )
 from kraftlog.replication.cold_reads import ColdRange
 from kraftlog.replication.in_sync import ReplicaEnds
-from kraftlog.replication.partition import Partition, TopicPartition
+from kraftlog.replication.partition import NO_EPOCH, Partition, TopicPartition
 from kraftlog.replication.quota import ReplicationQuota
 
 MAX_FOLLOWS = 100_000  # of one stream
@@ -252,6 +252,19 @@ class FollowerFeed:
             raise OffsetOutOfRangeError(
                 f"broker {partition.node_id}, {partition}: offset {body.log_end_offset} is outside of "
                 f"[{log.log_start_offset}, {log.log_end_offset}]"
+            )
+        if body.log_end_offset <= log.log_start_offset:
+            self._check_last_record(partition, body)
+
+    @staticmethod
+    def _check_last_record(partition: Partition, body: ReplicaFollow) -> None:
+        """Where all that the follower has was deleted here, its last record must be the one that was there: else it has what was
+        never committed, and would take a producer's retry for one that is stored. It begins again, as a new replica does."""
+        epoch = partition.epoch_before(body.log_end_offset)
+        if body.last_epoch not in (NO_EPOCH, epoch):
+            raise OffsetOutOfRangeError(
+                f"broker {partition.node_id}, {partition}: a last record of epoch {body.last_epoch} before offset "
+                f"{body.log_end_offset}, where this log starts, is not known here"
             )
 
     def _throttle(self, body: ReplicaThrottle) -> None:

@@ -146,6 +146,8 @@ class Partition:
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = 0
+        self._former_epoch = NO_EPOCH
+        """Of the record before that."""
         self.partition_epoch = 0
         self.replicas: tuple[int, ...] = ()
         self.adding_replicas: tuple[int, ...] = ()
@@ -160,8 +162,6 @@ class Partition:
         """The last leader epoch of whose writes it is not waited any more for a successor to commit them."""
         self._cuts: list[tuple[int, int]] = []
         """(leader epoch in which the log was cut, where), both rising."""
-        self._unknown_end = 0
-        """Where the log of a leader that it follows has begun: of what is here below that, nobody says whether it is the same."""
         self.failure: StorageError | None = None
         self.is_being_cut = False
         """The disk's thread is at it: the event loop leaves the log's segments, start and producers alone."""
@@ -200,6 +200,7 @@ class Partition:
         is_new = leader_epoch > self.leader_epoch or not self.is_leader
         if is_new:
             self.leader_epoch_start_offset = self.log.log_end_offset
+            self._former_epoch = self.last_epoch
             self.log.assign_epoch(leader_epoch)
         if is_new or self._in_sync is None:
             self._in_sync = InSync(self.node_id, replicas, monotonic_ms)
@@ -386,7 +387,6 @@ class Partition:
         return (
             self.given_up_epoch < leader_epoch < self.leader_epoch
             and self.failure is None
-            and end_offset > self._unknown_end
             and self._has_kept(leader_epoch, end_offset)
         )
 
@@ -508,9 +508,8 @@ class Partition:
         self._note_appended(info)
         return info
 
-    def follow_high_watermark(self, high_watermark: int, log_start_offset: int) -> bool:
-        """The leader's, as far as the records are here; returns whether it moved. `log_start_offset`: where its log starts."""
-        self._unknown_end = max(self._unknown_end, log_start_offset)
+    def follow_high_watermark(self, high_watermark: int) -> bool:
+        """The leader's, as far as the records are here; returns whether it moved."""
         end = min(high_watermark, self.log.log_end_offset)
         if end <= self.high_watermark:
             return False
@@ -532,8 +531,9 @@ class Partition:
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def start_again_at(self, offset: int) -> None:
-        """Everything goes; the log is empty and starts at `offset`. Blocks, as `truncate_to`."""
-        self._note_cut(0)
+        """Everything goes; the log is empty and starts at `offset`. Whether what it held is committed nobody will say. Blocks, as
+        `truncate_to`."""
+        self.given_up_epoch = max(self.given_up_epoch, self.leader_epoch - 1)
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
 
@@ -600,6 +600,14 @@ class Partition:
                 f"{self.leader_epoch_start_offset} of leader epoch {self.leader_epoch}: try again"
             )
         return self.visible_end(read_committed=read_committed)
+
+    def epoch_before(self, offset: int) -> int:
+        """Of the last record below `offset`, also where it was deleted, as far as this leader knows; NO_EPOCH: it does not."""
+        if offset > self.log.log_start_offset:
+            return self.log.epoch_of(offset - 1)
+        if offset > self.leader_epoch_start_offset:
+            return self.leader_epoch
+        return self._former_epoch if offset == self.leader_epoch_start_offset else NO_EPOCH
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """(epoch, end offset) where a reader's history leaves this log's, None if it does not (KIP-320, KIP-595)."""

@@ -644,7 +644,7 @@ class ReplicaManager:
 
     def follow_progress(self, partition: Partition, high_watermark: int, log_start_offset: int) -> None:
         """The leader's high watermark and log start."""
-        if partition.follow_high_watermark(high_watermark, log_start_offset):
+        if partition.follow_high_watermark(high_watermark):
             self.progressed(partition.key)
         if log_start_offset > partition.log.log_start_offset:
             self._starts_to_follow[partition.key] = min(log_start_offset, partition.high_watermark)

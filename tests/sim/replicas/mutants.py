@@ -18,6 +18,7 @@ from kraftlog.proto.errors import InvalidUpdateVersionError, NotLeaderOrFollower
 from kraftlog.proto.metadata_pb2 import MetadataRecord, PartitionChangeRecord
 from kraftlog.proto.records import iter_headers
 from kraftlog.proto.seams import Buffer
+from kraftlog.replication.feed import FollowerFeed
 from kraftlog.replication.in_sync import Follower, InSync, IsrProposal, ReplicaEnds
 from kraftlog.replication.isr_updates import PendingChange, PendingChanges
 from kraftlog.replication.partition import Partition
@@ -115,6 +116,11 @@ def truncates_by_the_leaders_epoch_alone(patch: pytest.MonkeyPatch) -> None:
 def keeps_unwritten_epochs(patch: pytest.MonkeyPatch) -> None:
     """Who led without a record believes that the next records are of its epoch."""
     patch.setattr(Log, "forget_unwritten_epochs", lambda self: None)
+
+
+def trusts_what_it_has_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A follower that ends where the leader's log starts goes on, whatever it has below that."""
+    patch.setattr(FollowerFeed, "_check_last_record", staticmethod(lambda partition, body: None))
 
 
 def begins_epochs_at_what_is_left(patch: pytest.MonkeyPatch) -> None:
@@ -306,6 +312,7 @@ MUTANTS: dict[str, Mutant] = {
         truncates_to_the_high_watermark,
         truncates_by_the_leaders_epoch_alone,
         keeps_unwritten_epochs,
+        trusts_what_it_has_deleted,
         begins_epochs_at_what_is_left,
         answers_any_epoch,
         enters_before_the_epoch_start,

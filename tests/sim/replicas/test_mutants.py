@@ -41,6 +41,7 @@ CONVICTED_BY_SCENARIO = {
     "truncates-by-the-leaders-epoch-alone": "divergence_in_several_epochs",
     "truncates-to-the-high-watermark": "divergence",
     "trusts-lost-disks": "lost_disk",
+    "trusts-what-it-has-deleted": "handed_over_writes",
 }
 TOO_RARE = {
     "begins-epochs-at-what-is-left",

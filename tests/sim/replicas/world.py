@@ -288,7 +288,7 @@ class Node:
         partition.append_as_follower(cast(Buffer, records), now_ms=int(self.world.now_ms))
 
     def _progress(self, partition: Partition, high_watermark: int, log_start_offset: int) -> None:
-        partition.follow_high_watermark(high_watermark, log_start_offset)
+        partition.follow_high_watermark(high_watermark)
         self.advance_start(min(log_start_offset, partition.high_watermark))
 
     def advance_start(self, offset: int) -> None:

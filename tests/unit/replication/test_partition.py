@@ -22,6 +22,7 @@ from kraftlog.replication.partition import (
     ACKS_NONE,
     HOT_BYTES,
     HOT_MARK_BYTES,
+    NO_EPOCH,
     Durability,
     Partition,
     check_acks,
@@ -256,6 +257,19 @@ def test_a_failure_is_final() -> None:
     with pytest.raises(StorageError):
         append(partition)
     assert isinstance(wait_error(partition, 0, 1), StorageError)
+
+
+def test_a_leader_knows_the_epoch_of_the_last_record_that_was_deleted() -> None:
+    """If it wrote it itself, or all that there was when it was elected; else it does not."""
+    log = FakeLog(end=5)
+    log.epoch = 3
+    partition = leader(log, epoch=4)
+    log.log_start_offset = 4
+    assert partition.epoch_before(4) == NO_EPOCH
+    log.log_start_offset = 5
+    assert partition.epoch_before(5) == 3
+    log.log_start_offset = log.log_end_offset = 6
+    assert partition.epoch_before(6) == 4
 
 
 def test_a_write_is_vouched_for_only_by_its_own_epoch() -> None:
