@@ -11,6 +11,9 @@ Order and duplicates (idempotent producers):
   sequence) while its outcome is unknown, so that a broker that has it recognises it.
 - After a failed attempt the partition *recovers*: nothing more is sent until all batches under way are answered; then
   they are sent again in their first order.
+- A leader that does not know the producer takes any sequence, and may refuse the first batch of several only because it
+  does not lead yet. So nothing follows a batch before it is answered, unless its leader is known to remember the
+  producer: it has acknowledged a batch of the same identity in the same leader epoch, not long ago, and refused none since.
 - A batch that is refused as out of order with no earlier batch unsettled is known not to be in the log (the broker
   looks for duplicates first). Only then the epoch is raised (locally, as Kafka's client does for producers without a
   transactional id) and the partition's batches are numbered from 0 again. Other partitions take the raised epoch when
@@ -28,6 +31,7 @@ from kraftlog.sdk.producer.batch import ProducerBatch
 
 RESERVE_STEP_BYTES = 16 * 1024  # memory is taken in such steps, so that `send` does not count every record
 MAX_PRODUCER_EPOCH = 32_767
+REMEMBERED_MS = 10_000.0  # of silence; brokers remember for producer.id.expiration.ms, a day by default
 SEQUENCE_MASK = 0x7FFF_FFFF  # sequences wrap from 2^31 - 1 to 0
 
 
@@ -52,6 +56,7 @@ class PartitionQueue:
         "refusals",
         "retry_at_ms",
         "seeks_leader",
+        "sent_at_ms",
         "sequenced_count",
         "topic",
         "waiting",
@@ -71,6 +76,8 @@ class PartitionQueue:
         """Where the batches under way were sent."""
         self.leader_epoch = -1
         """The epoch in which `node_id` led when the last batch was sent, as far as was known."""
+        self.sent_at_ms = 0.0
+        """When that was."""
         self.seeks_leader = False
         """The last attempt failed in a way that asks for another leader; until the next attempt."""
         self.is_recovering = False
@@ -81,7 +88,7 @@ class PartitionQueue:
         self.producer_id = -1
         self.producer_epoch = -1
         self.is_known = False
-        """A batch of this identity was acknowledged: from then on leaders refuse one that comes before its predecessor."""
+        """`node_id` remembers this identity in `leader_epoch`: it refuses a batch that comes before its predecessor."""
         self.next_sequence = 0
         self.sequenced_count = 0
         """Batches that were given a sequence so far."""
@@ -242,6 +249,8 @@ class Accumulator:
         self, queue: PartitionQueue, node_id: int, now_ms: float, *, leader_epoch: int = -1
     ) -> ProducerBatch | None:
         """The next batch that may go to `node_id`, the leader of that epoch, as in flight; None if the queue has to wait."""
+        if (node_id, leader_epoch) != (queue.node_id, queue.leader_epoch) or now_ms > queue.sent_at_ms + REMEMBERED_MS:
+            queue.is_known = False
         if not self._may_send(queue, node_id, now_ms):
             return None
         if not queue.waiting:
@@ -262,6 +271,7 @@ class Accumulator:
         queue.in_flight.append(batch)
         queue.node_id = node_id
         queue.leader_epoch = leader_epoch
+        queue.sent_at_ms = now_ms
         queue.seeks_leader = False
         batch.attempts += 1
         batch.was_sent = True
@@ -277,8 +287,6 @@ class Accumulator:
             if queue.is_recovering:
                 self._end_recovery(queue)
             return True
-        # A leader that knows nothing of the producer takes any sequence, and may refuse the first batch only because it does
-        # not lead yet.
         return not queue.is_recovering and queue.node_id == node_id and (queue.is_known or not self.is_idempotent)
 
     def _is_within_memory(self, queue: PartitionQueue) -> bool:
@@ -344,7 +352,7 @@ class Accumulator:
             batch.log_append_time_ms = log_append_time_ms
             batch.durability = durability
             batch.queue.refusals = 0
-            batch.queue.is_known = True
+            batch.queue.is_known = not batch.queue.is_recovering
             self._finish(batch, None)
 
     def fail(self, batch: ProducerBatch, error: KraftlogError) -> None:
@@ -370,6 +378,7 @@ class Accumulator:
                 position += 1
             queue.waiting.insert(position, batch)
         queue.is_recovering = True
+        queue.is_known = False
         queue.retry_at_ms = max(queue.retry_at_ms, retry_at_ms)
         queue.seeks_leader |= error.refresh_metadata
         self.ready[queue] = None

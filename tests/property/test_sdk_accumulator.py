@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kraftlog.proto.errors import NetworkError, NotEnoughReplicasError, OutOfOrderSequenceNumberError
-from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
+from kraftlog.sdk.producer.accumulator import REMEMBERED_MS, Accumulator, PartitionQueue
 from kraftlog.sdk.producer.batch import ProducerBatch
 
 _WEIGHTS = {
@@ -21,6 +21,8 @@ _WEIGHTS = {
     "break": 1,
     "wait": 3,
     "expire": 1,
+    "move": 1,
+    "fall silent": 1,
 }
 STEPS = st.lists(
     st.tuples(st.sampled_from([name for name, weight in _WEIGHTS.items() for _ in range(weight)]), st.integers(0, 9)),
@@ -42,6 +44,8 @@ class Broker:
         """Whether the batch is in the log now; False: out of order."""
         if batch.producer_epoch < self.epoch:
             raise AssertionError("a batch of an old epoch was sent after one of a newer epoch was accepted")
+        if self.epoch < 0:  # nothing is known: any sequence may start
+            self.epoch, self.next_sequence = batch.producer_epoch, batch.base_sequence
         if batch.producer_epoch > self.epoch:
             if batch.base_sequence != 0:
                 return False
@@ -55,6 +59,10 @@ class Broker:
         self.next_sequence += batch.count
         self.log += values
         return True
+
+    def forget(self) -> None:
+        self.epoch = -1
+        self.batches.clear()
 
 
 class Harness:
@@ -72,6 +80,7 @@ class Harness:
         self.accumulator.producer_id, self.accumulator.producer_epoch = 7, 0
         self.queues = [PartitionQueue(self.accumulator, "t", partition) for partition in range(2)]
         self.brokers = [Broker(), Broker()]
+        self.leader_epochs = [0, 0]
         self.now_ms = 1_000.0
         self.next_value = 0
         self.values: dict[ProducerBatch, list[int]] = {}
@@ -105,7 +114,8 @@ class Harness:
     def take(self, queue: PartitionQueue) -> ProducerBatch | None:
         if queue not in self.accumulator.ready:
             return None
-        return self.accumulator.take(queue, 1, self.now_ms)
+        leader_epoch = self.leader_epochs[queue.partition]
+        return self.accumulator.take(queue, leader_epoch % 2 + 1, self.now_ms, leader_epoch=leader_epoch)
 
     def do_answer(self, index: int, _: PartitionQueue) -> None:
         if not self.wire:
@@ -154,6 +164,31 @@ class Harness:
     def do_expire(self, _: int, _queue: PartitionQueue) -> None:
         self.now_ms += 10_001
         self.accumulator.expired(self.now_ms)
+
+    def do_move(self, count: int, queue: PartitionQueue) -> None:
+        """Another leader, whose copy of the log may be younger than the records that told of the producer. It refuses the first
+        `count` batches that come: it does not know yet that it leads."""
+        self.leader_epochs[queue.partition] += 1
+        self.maybe_forget(queue)
+        for _ in range(count):
+            self.do_refuse(0, queue)
+        self.do_send(0, queue)
+
+    def do_fall_silent(self, count: int, queue: PartitionQueue) -> None:
+        """For so long that the leader forgets the producer; then it has no room for a while."""
+        self.now_ms += REMEMBERED_MS + 1
+        self.maybe_forget(queue)
+        for _ in range(count):
+            self.do_refuse(0, queue)
+        self.do_send(0, queue)
+
+    def maybe_forget(self, queue: PartitionQueue) -> None:
+        """Not while a batch may be sent again that is in the log: it would be stored once more, wherever it is asked."""
+        broker = self.brokers[queue.partition]
+        log = set(broker.log)
+        unsettled = (batch for batch in self.accumulator.incomplete if batch.queue is queue)
+        if not any(log.intersection(self.values.get(batch, ())) for batch in unsettled):
+            broker.forget()
 
     def check(self) -> None:
         accumulator = self.accumulator

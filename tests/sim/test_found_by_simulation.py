@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from kraftlog.proto.errors import NotLeaderOrFollowerError
 from kraftlog.proto.partitioner import partition_for_key
 from kraftlog.sdk.admin import AsyncAdmin
 from kraftlog.sdk.consumer import AsyncConsumer
 from kraftlog.sdk.producer import AsyncProducer
-from kraftlog.sdk.producer.accumulator import Accumulator, PartitionQueue
+from kraftlog.sdk.producer.accumulator import REMEMBERED_MS, Accumulator, PartitionQueue
 from kraftlog.sdk.types import NewTopic, TopicPartition
 from kraftlog.testing.loop import run_virtual
 from kraftlog.testing.randomness import SeedSource
@@ -100,6 +102,51 @@ def test_the_first_batch_goes_alone() -> None:
             assert second is not None
             accumulator.complete(second, base_offset=1)
             accumulator.raise_epoch()
+
+
+@pytest.mark.parametrize(
+    ("node_id", "leader_epoch", "now_ms"),
+    [(2, 1, 0.0), (1, 1, 0.0), (1, 0, REMEMBERED_MS + 1)],
+    ids=["another leader", "another leader epoch", "a long silence"],
+)
+def test_the_first_batch_to_a_leader_that_may_not_remember_goes_alone(
+    node_id: int, leader_epoch: int, now_ms: float
+) -> None:
+    """A replica may have copied the log when the records that told of the producer were deleted already, and brokers forget who
+    is silent for long."""
+    accumulator, queue = _with_batches(4)
+    with accumulator.lock:
+        known = accumulator.take(queue, 1, now_ms=0, leader_epoch=0)
+        assert known is not None
+        accumulator.complete(known, base_offset=0)
+        first = accumulator.take(queue, node_id, now_ms=now_ms, leader_epoch=leader_epoch)
+        assert first is not None
+        assert accumulator.take(queue, node_id, now_ms=now_ms, leader_epoch=leader_epoch) is None
+        accumulator.complete(first, base_offset=1)
+        for _ in range(2):
+            assert accumulator.take(queue, node_id, now_ms=now_ms, leader_epoch=leader_epoch) is not None
+
+
+def test_the_first_batch_after_a_refusal_goes_alone() -> None:
+    """The topic may have been made again under its name, and its leader know nothing: what is acknowledged of the batches that
+    were under way with the refused one says nothing about that."""
+    accumulator, queue = _with_batches(6)
+    with accumulator.lock:
+        known = accumulator.take(queue, 1, now_ms=0)
+        assert known is not None
+        accumulator.complete(known, base_offset=0)
+        for is_last in (True, False):
+            first, second = (accumulator.take(queue, 1, now_ms=0) for _ in range(2))
+            assert first is not None
+            assert second is not None
+            if is_last:
+                accumulator.complete(first, base_offset=1)
+            accumulator.retry(second, NotLeaderOrFollowerError(), retry_at_ms=0)
+            if not is_last:
+                accumulator.complete(first, base_offset=1)
+            assert accumulator.take(queue, 1, now_ms=0) is second
+            assert accumulator.take(queue, 1, now_ms=0) is None
+            accumulator.complete(second, base_offset=2)
 
 
 def _with_batches(count: int) -> tuple[Accumulator, PartitionQueue]:
