@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kraftlog.proto.errors import (
+    ErrorCode,
     InvalidRequestError,
     KraftlogError,
     NotLeaderOrFollowerError,
@@ -49,6 +50,7 @@ from kraftlog.replication.quota import ReplicationQuota
 MAX_FOLLOWS = 100_000  # of one stream
 MAX_CREDIT_BYTES = 1 << 40  # more is a mistake, and sums stay small
 MAX_READ_BYTES = 1 << 20  # of one partition before the next has its turn
+_OUT_OF_RANGE = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 @dataclass(slots=True)
@@ -223,8 +225,16 @@ class FollowerFeed:
             raise InvalidRequestError(f"a replica stream follows at most {MAX_FOLLOWS} partitions")
         try:
             self._check_follow(partition, body)
+            begin_offset = _begin_offset(partition, body)
         except KraftlogError as error:
             self._answers.append(_refusal(body.follow_id, error, partition))
+            return
+        if begin_offset < body.log_end_offset:
+            message = (
+                f"broker {partition.node_id}, {partition}: offset {body.log_end_offset} lies in the midst of the batch at "
+                f"{begin_offset}, which is copied as a whole"
+            )
+            self._answers.append(ReplicaRefusal(body.follow_id, _OUT_OF_RANGE, message, begin_offset))
             return
         diverging = partition.diverging_epoch(body.last_epoch, body.log_end_offset)
         if diverging is not None:
@@ -392,12 +402,27 @@ def _refusal(follow_id: int, error: KraftlogError, partition: Partition | None) 
     return ReplicaRefusal(follow_id, int(code_of(error)), error.message, start_offset)
 
 
+def _begin_offset(partition: Partition, body: ReplicaFollow) -> int:
+    """Where the follower's copy has to go on: at its end, unless that lies in the midst of a batch here.
+
+    So may the end of a log that is empty: its start was recorded, and a power loss took the batch in which it lies. Of others
+    the last record is known, and is the last of its batch here, too. Looking costs a read, so only those are looked at.
+    """
+    offset, log = body.log_end_offset, partition.log
+    if body.last_epoch >= 0 or not max(log.log_start_offset, 1) <= offset < log.log_end_offset:
+        return offset
+    return _batch_offset(partition, offset)
+
+
 def _first_batch_offset(partition: Partition) -> int:
     """Where a copy of the log begins: with the batch that holds its first record. That is below the log's start if records in
     the midst of a batch were deleted; batches are copied as they are."""
+    start_offset = partition.log.log_start_offset
+    return 0 if start_offset == 0 else _batch_offset(partition, start_offset)
+
+
+def _batch_offset(partition: Partition, offset: int) -> int:
+    """Where the batch begins that holds `offset`; `offset` itself if none does."""
     log = partition.log
-    start_offset = log.log_start_offset
-    if start_offset == 0:
-        return 0
-    found = log.read(start_offset, 0, end_offset=log.log_end_offset)
-    return min(start_offset, read_header(found.records).base_offset) if found.records else start_offset
+    found = log.read(offset, 0, end_offset=log.log_end_offset)
+    return min(offset, read_header(found.records).base_offset) if found.records else offset
