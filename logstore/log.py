@@ -69,8 +69,9 @@ class RecoveryPoints(Protocol):
         """Record the flushed ends as they are. Raises `OSError`."""
         ...
 
-    def retreat(self, log: "Log") -> None:
-        """The log is about to be cut: see to it that no offset on disk is beyond what it says by now."""
+    def retreat(self, log: "Log", end_offset: int) -> None:
+        """The log is about to be cut at `end_offset`: see to it that no offset on disk is beyond what it says by now, and no
+        high watermark beyond that."""
         ...
 
     def record_log_starts(self, starts: "Mapping[Log, int]") -> None:
@@ -359,7 +360,7 @@ class Log(SegmentedLog):
             batch_start = active.base_offset_at(position)
             end_offset = offset if batch_start is None else max(min(offset, batch_start), self.log_start_offset)
             _, data_end = active.end(before=position)  # not past it: the recorded end promises records
-            self._announce_end(min(self.flushed_end_offset, data_end))
+            self._announce_end(min(self.flushed_end_offset, data_end), end_offset)
             self._keep_segments(number + 1)
             active.unseal()
             active.truncate_to_position(position)
@@ -375,7 +376,7 @@ class Log(SegmentedLog):
         with self._flush_lock, self._truncating():
             start_offset, self.log_start_offset = self.log_start_offset, min(self.log_start_offset, offset)
             try:
-                self._announce_end(0)
+                self._announce_end(0, offset)
             except DiskFullError:
                 self.log_start_offset = start_offset
                 raise
@@ -389,12 +390,12 @@ class Log(SegmentedLog):
             self._finish_truncation(offset)
             self.flushed_end_offset = self.log_start_offset = offset
 
-    def _announce_end(self, flushed_end_offset: int) -> None:
+    def _announce_end(self, flushed_end_offset: int, end_offset: int) -> None:
         """Before any file is touched: if the disk is too full to record it, nothing has happened."""
         before, self.flushed_end_offset = self.flushed_end_offset, flushed_end_offset
         try:
             if self._recovery_points is not None:
-                self._recovery_points.retreat(self)
+                self._recovery_points.retreat(self, end_offset)
         except OSError as e:
             if not is_disk_full(e):
                 raise

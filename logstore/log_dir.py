@@ -150,6 +150,7 @@ class LogDir:
         self._recovery_points: dict[TopicPartitionKey, int] = {}
         self._log_start_offsets: dict[TopicPartitionKey, int] = {}
         self._cleaner_offsets: dict[TopicPartitionKey, int] = {}
+        self._high_watermarks: dict[TopicPartitionKey, int] = {}
         self._announced_starts: dict[TopicPartitionKey, int] = {}
         """Recorded starts that logs are about to have."""
         self._is_loading = True
@@ -235,6 +236,7 @@ class LogDir:
         directory = os.path.join(self.path, layout.log_directory_name(topic, partition))
         with storage_errors("create log", directory):
             self._forget(key)
+            self._forget_high_watermark(key)
             self._fs.mkdir(directory)
             if topic_id != NO_TOPIC_ID:
                 metadata = os.path.join(directory, layout.PARTITION_METADATA_FILE)
@@ -332,9 +334,11 @@ class LogDir:
         with self._checkpoint_lock:
             self._write_recovery_points()
 
-    def retreat(self, log: Log) -> None:
+    def retreat(self, log: Log, end_offset: int) -> None:
         key = (log.topic, log.partition)
         with self._checkpoint_lock:
+            if self._high_watermarks.get(key, 0) > end_offset and not self._is_loading:
+                self._write_high_watermarks({**self._high_watermarks, key: end_offset})
             if self._recovery_points.get(key, 0) > log.flushed_end_offset:
                 self._write_recovery_points({key: log.flushed_end_offset})
             if self._cleaner_offsets.get(key, 0) > log.flushed_end_offset:  # what comes instead is not compacted
@@ -367,9 +371,14 @@ class LogDir:
         with storage_errors("read", self.path):
             return recorded_offsets(self._fs, self.path, layout.HIGH_WATERMARK_FILE) or {}
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartitionKey, int]) -> None:
-        with storage_errors("write checkpoints in", self.path):
-            write_offset_checkpoint(self._fs, self._file(layout.HIGH_WATERMARK_FILE), high_watermarks)
+    def checkpoint_high_watermarks(self, high_watermarks: Callable[[], Mapping[TopicPartitionKey, int]]) -> None:
+        """Record what `high_watermarks` answers; nothing is written if it is recorded already.
+
+        It is asked while no name is freed and no cut is announced, which an earlier answer could undo. From the announcement
+        on it says nothing above the cut. Raises `StorageError`.
+        """
+        with storage_errors("write checkpoints in", self.path), self._checkpoint_lock:
+            self._write_high_watermarks(high_watermarks())
 
     def cleaned_to(self, log: Log) -> int:
         """Up to where the log has been compacted; 0 if it never was. Any thread."""
@@ -421,6 +430,7 @@ class LogDir:
         self._recovery_points = recorded_offsets(self._fs, self.path, layout.RECOVERY_POINT_FILE) or {}
         self._log_start_offsets = recorded_offsets(self._fs, self.path, layout.LOG_START_OFFSET_FILE) or {}
         self._cleaner_offsets = recorded_offsets(self._fs, self.path, layout.CLEANER_OFFSET_FILE) or {}
+        self._high_watermarks = recorded_offsets(self._fs, self.path, layout.HIGH_WATERMARK_FILE) or {}
         found = self._find_logs()
         synced = {key for key, offset in (*self._recovery_points.items(), *self._cleaner_offsets.items()) if offset}
         self.missing_logs = frozenset(synced - {key for key, _ in found})
@@ -443,6 +453,7 @@ class LogDir:
             self._remove_unfinished(key, directory)
         if any(self._recovery_points.get(key, 0) != log.recovery_point for key, log in self._logs.items()):
             self._record_recovered_ends()
+        self._lower_high_watermarks()
 
     def _remove_unfinished(self, key: TopicPartitionKey, directory: str) -> None:
         """See the module. Not the metadata log, which is durable before the directory counts as formatted."""
@@ -484,6 +495,18 @@ class LogDir:
             self.advance()
         except OSError as e:
             if not is_disk_full(e) or any(log.has_new_gap for log in self._logs.values()):
+                raise
+            logger.warning("starting on a full disk: %s", e)
+
+    def _lower_high_watermarks(self) -> None:
+        """To where logs end: what comes above is not committed because something was, there, before a power loss."""
+        ends = {key: log.log_end_offset for key, log in self._logs.items()}
+        lowered = {key: min(mark, ends.get(key, mark)) for key, mark in self._high_watermarks.items()}
+        try:
+            with self._checkpoint_lock:
+                self._write_high_watermarks(lowered)
+        except OSError as e:
+            if not is_disk_full(e):
                 raise
             logger.warning("starting on a full disk: %s", e)
 
@@ -563,6 +586,19 @@ class LogDir:
                 self._write_log_start_offsets()
             if key in self._cleaner_offsets:
                 self._write_cleaner_offsets({k: offset for k, offset in self._cleaner_offsets.items() if k != key})
+
+    def _forget_high_watermark(self, key: TopicPartitionKey) -> None:
+        """Before a name is used again: that of the log before is not recorded any more. Those of all that are gone go at once, so
+        that deleting many logs writes nothing, and making them anew once."""
+        with self._checkpoint_lock:
+            if key in self._high_watermarks:
+                self._write_high_watermarks({k: mark for k, mark in self._high_watermarks.items() if k in self._logs})
+
+    def _write_high_watermarks(self, high_watermarks: Mapping[TopicPartitionKey, int]) -> None:
+        """Caller holds the checkpoint lock, and reads them only then."""
+        if high_watermarks != self._high_watermarks:
+            write_offset_checkpoint(self._fs, self._file(layout.HIGH_WATERMARK_FILE), high_watermarks)
+            self._high_watermarks = dict(high_watermarks)
 
     def _write_recovery_points(self, changed: Mapping[TopicPartitionKey, int] = MappingProxyType({})) -> None:
         """Caller holds the checkpoint lock, and reads the offsets only then: a retreat in between must not be undone.

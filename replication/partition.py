@@ -527,6 +527,7 @@ class Partition:
     def truncate_to(self, offset: int) -> None:
         """Cut the log, durably, and with it the high watermark. Blocks; nothing may be appended meanwhile."""
         self._note_cut(offset)
+        self.high_watermark = min(self.high_watermark, offset)  # first: it may be recorded meanwhile
         self.log.truncate_to(offset)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
@@ -534,6 +535,7 @@ class Partition:
         """Everything goes; the log is empty and starts at `offset`. Whether what it held is committed nobody will say. Blocks, as
         `truncate_to`."""
         self.given_up_epoch = max(self.given_up_epoch, self.leader_epoch - 1)
+        self.high_watermark = min(self.high_watermark, offset)
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
 

@@ -402,7 +402,7 @@ class ReplicaManager:
             log,
             node_id=self.node_id,
             topic_id=topic.topic_id,
-            high_watermark=self._checkpointed.get((topic.name, number), 0),
+            high_watermark=self._checkpointed.pop((topic.name, number), 0),  # what has the name next begins anew
         )
         self._partitions[partition.key] = partition
         self._flushers[partition.key] = Flusher(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from kraftlog.kraft.controller import BrokerRegistration, IsrChange
 from kraftlog.kraft.image import BrokerEndpoint
@@ -217,7 +218,7 @@ class Broker:
     def checkpoint_high_watermarks(self) -> None:
         """At the end. Blocks. Where the start did not get as far as the partitions, the last checkpoint stays."""
         if self._has_loaded:
-            self._log_dir.checkpoint_high_watermarks(self.replicas.high_watermarks())
+            self._log_dir.checkpoint_high_watermarks(self.replicas.high_watermarks)
 
     # assembly
 
@@ -282,9 +283,9 @@ class Broker:
     def _make_tasks(self) -> list[asyncio.Task[None]]:
         config, replicas = self._config, self.replicas
         loop = asyncio.get_running_loop()
-        high_watermarks = HighWatermarkCheckpoint(self._log_dir, replicas)
+        high_watermarks = partial(self._log_dir.checkpoint_high_watermarks, replicas.high_watermarks)
         return [
-            loop.create_task(self._repeat(config.replica_high_watermark_checkpoint_interval_ms, high_watermarks.write)),
+            loop.create_task(self._repeat(config.replica_high_watermark_checkpoint_interval_ms, high_watermarks)),
             loop.create_task(self._retain(replicas.retention)),
             loop.create_task(self._expire_producers(replicas.retention)),
             *(
@@ -363,19 +364,3 @@ class Broker:
         while True:
             await asyncio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
             retention.expire_producers(self._config.producer_id_expiration_ms)
-
-
-class HighWatermarkCheckpoint:
-    """Writes `replication-offset-checkpoint` when it would say something new. Used by one thread at a time."""
-
-    def __init__(self, log_dir: LogDir, replicas: ReplicaManager) -> None:
-        self._log_dir = log_dir
-        self._replicas = replicas
-        self._written: dict[tuple[str, int], int] = {}
-
-    def write(self) -> None:
-        """Blocks."""
-        marks = self._replicas.high_watermarks()
-        if marks != self._written:
-            self._log_dir.checkpoint_high_watermarks(marks)
-            self._written = marks

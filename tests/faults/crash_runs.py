@@ -80,13 +80,15 @@ class Run:
         self.created += 1
         self.promise(key, may_be_missing=True, topic_id=self.created.to_bytes(16, "big"))
         self.log_dir.create_log(*key, self.current[key].topic_id, now_ms=NOW_MS, settles=settles)
+        self.promise(key, high_watermarks=frozenset({0}))
         if settles:
             self.promise(key, may_be_missing=False)
 
     def delete(self, key: TopicPartitionKey = KEY) -> None:
         self.promise(key, may_be_missing=True)
         self.log_dir.delete_log(*key)
-        self.promise(key, written=b"", flushed_end=0, starts=frozenset({0}), ends=frozenset())
+        marks = self.current[key].high_watermarks | {0}  # until there is a log of that name again, or of another one
+        self.promise(key, written=b"", flushed_end=0, starts=frozenset({0}), ends=frozenset(), high_watermarks=marks)
 
     def append(self, data: bytes, epoch: int = 0, key: TopicPartitionKey = KEY) -> None:
         """As leader, markers too."""
@@ -120,9 +122,12 @@ class Run:
         log, promise = self.log(key), self.current[key]
         flushed_end = min(promise.flushed_end, offset)
         safe = max((h.next_offset for _, h in iter_headers(promise.written) if h.next_offset <= flushed_end), default=0)
+        last_end = max((h.next_offset for _, h in iter_headers(promise.written) if h.next_offset <= offset), default=0)
+        marks = promise.high_watermarks
         self.promise(
             key,
             flushed_end=safe,
+            high_watermarks=marks | {min(mark, end) for mark in marks for end in (last_end, offset)},
             starts=promise.starts | {min(offset, log.log_start_offset)},
             ends=promise.ends | {offset},
             cleaned_to=promise.cleaned_to | {safe, min(safe, *promise.cleaned_to)},
@@ -135,6 +140,7 @@ class Run:
             written=up_to(promise.written, end_offset),
             history=None if promise.history is None else up_to(promise.history, end_offset),
             flushed_end=min(promise.flushed_end, end_offset),  # the cut is durable, what is left need not be
+            high_watermarks=frozenset(min(mark, end_offset) for mark in marks),
             starts=frozenset({log.log_start_offset}),
             ends=promise.ends | {end_offset},
             cleaned_to=frozenset({self.log_dir.cleaned_to(log)}),
@@ -144,7 +150,11 @@ class Run:
         """As a follower whose leader's log starts beyond its own end."""
         log = self.log(key)
         starts = self.current[key].starts | set(log.segment_base_offsets)  # files go in any order
-        self.promise(key, flushed_end=0, starts=starts | {offset, 0})  # 0: no file is left, and no start was recorded
+        marks = self.current[key].high_watermarks
+        lowered = frozenset(min(mark, offset) for mark in marks)
+        self.promise(  # 0: no file is left, and no start was recorded
+            key, flushed_end=0, starts=starts | {offset, 0}, high_watermarks=marks | lowered
+        )
         log.truncate_fully_and_start_at(offset)
         self.promise(
             key,
@@ -152,6 +162,7 @@ class Run:
             flushed_end=offset,
             starts=frozenset({offset}),
             ends=frozenset({offset}),
+            high_watermarks=lowered,
             may_be_missing=False,
         )
 
@@ -165,7 +176,8 @@ class Run:
 
     def record_high_watermark(self, offset: int, key: TopicPartitionKey = KEY) -> None:
         self.promise(key, high_watermarks=self.current[key].high_watermarks | {offset})
-        self.log_dir.checkpoint_high_watermarks({**self.log_dir.high_watermarks(), key: offset})
+        marks = {**self.log_dir.high_watermarks(), key: offset}
+        self.log_dir.checkpoint_high_watermarks(lambda: marks)
         self.promise(key, high_watermarks=frozenset({offset}))
 
     def retain(self, retention_bytes: int, key: TopicPartitionKey = KEY) -> None:

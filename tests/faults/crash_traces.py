@@ -61,10 +61,12 @@ def truncate_and_append_again(run: Run) -> None:
         if number in (3, 9):
             run.flush()
     run.log_dir.checkpoint()
+    run.record_high_watermark(10)
     run.truncate(8)
     for number in range(3):
         run.append(batch(b"again" * 100 * number), epoch=4)
     run.flush()
+    run.record_high_watermark(11)
     run.truncate(1)
     run.append(batch("and again"), epoch=5)
     run.log().roll()
@@ -167,6 +169,7 @@ def follow_a_leader(run: Run) -> None:
     run.flush()
     run.follow((far, batch("e" * 300)), (far + 5, batch("f")))
     run.follow((far + (1 << 31), batch("g")))
+    run.record_high_watermark(far + 6)
     run.truncate(far + 3)
     run.follow((far + 3, batch("h" * 1200)), (far + 4, batch("i")))
     run.flush()
@@ -177,6 +180,7 @@ def follow_a_leader(run: Run) -> None:
     run.start_over(100)
     run.follow((102, batch("l" * 500)), (103, batch("m" * 500)))
     run.flush()
+    run.record_high_watermark(103)
     run.start_over(50)
     run.follow((50, batch("n")))
     run.flush()
@@ -239,6 +243,8 @@ def create_and_delete(run: Run) -> None:
         if number == 1:
             run.flush(other)
         run.log_dir.checkpoint()
+        run.record_high_watermark(1)
+        run.record_high_watermark(2, other)
         run.delete()
         run.create()
         run.append(batch(b"a new log of that name" * 50))

@@ -176,6 +176,8 @@ PLANTED_BUGS: dict[str, tuple[Callable[[Run], None], Callable[[pytest.MonkeyPatc
     "a flush leaves a new log unsettled": (made_without_sync, _without(Log, "_settle")),
     "a new log rolls and starts elsewhere unsettled": (made_without_sync, _without(Log, "settle")),
     "topic ids are not synced": (made_without_sync, _without(log_dir, "sync_file")),
+    "a high watermark outlives its log": (create_and_delete, _without(LogDir, "_forget_high_watermark")),
+    "a high watermark outlives a power loss": (create_and_delete, _without(LogDir, "_lower_high_watermarks")),
     "state files are not synced": (
         create_and_delete,
         lambda patch: patch.setattr(checkpoints, "atomic_write", write_unsynced),

@@ -769,7 +769,7 @@ def test_a_disk_that_is_full_for_any_file_is_waited_out(file: str) -> None:
                     if sequence % 3 == 1:
                         refused += insist(log_dir.checkpoint)
                         refused += insist(
-                            lambda: log_dir.checkpoint_high_watermarks({("t", 0): log.flushed_end_offset})
+                            lambda: log_dir.checkpoint_high_watermarks(lambda: {("t", 0): log.flushed_end_offset})
                         )
                 return refused
 

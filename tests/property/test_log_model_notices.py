@@ -83,8 +83,8 @@ class NeverAdvancing:
     def settle(self, log: Log) -> None:
         self._log_dir.settle(log)
 
-    def retreat(self, log: Log) -> None:
-        self._log_dir.retreat(log)
+    def retreat(self, log: Log, end_offset: int) -> None:
+        self._log_dir.retreat(log, end_offset)
 
     def record_log_starts(self, starts: Mapping[Log, int]) -> None:
         self._log_dir.record_log_starts(starts)

@@ -537,11 +537,55 @@ class TestCheckpoints:
         fs = SimFileSystem()
         log_dir = open_log_dir(fs)
         assert log_dir.high_watermarks() == {}
-        log_dir.checkpoint_high_watermarks({("t", 0): 17})
+        log_dir.checkpoint_high_watermarks(lambda: {("t", 0): 17})
         assert fs.contents("/data/replication-offset-checkpoint") == b"0\n1\nt 0 17\n"
         assert log_dir.high_watermarks() == {("t", 0): 17}
         fs.put("/data/replication-offset-checkpoint", b"garbage")
         assert log_dir.high_watermarks() == {}
+
+    def test_a_name_that_is_used_again_has_no_high_watermark(self) -> None:
+        """Of a topic that was deleted. Those of all that are gone go together: deleting writes nothing for them."""
+        fs = SimFileSystem()
+        log_dir = open_log_dir(fs)
+        for partition in range(4):
+            append(log_dir.create_log("t", partition, now_ms=0), "a")
+        log_dir.checkpoint_high_watermarks(lambda: {("t", partition): 1 for partition in range(4)})
+        for partition in range(2):
+            log_dir.delete_log("t", partition)
+        log_dir.set_aside_log("t", 2, STRAY_DIRECTORY_SUFFIX)
+        assert len(log_dir.high_watermarks()) == 4
+        log_dir.create_log("t", 1, now_ms=0, settles=False)
+        assert log_dir.high_watermarks() == {("t", 3): 1}
+
+    @pytest.mark.parametrize("cut_at", [1, 0], ids=["a part goes", "all goes"])
+    def test_a_high_watermark_is_lowered_before_a_log_is_cut_below_it(self, cut_at: int) -> None:
+        """Or it would hold for what comes in place of the rest. On a disk that is too full to say so, nothing is cut."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        for value in "abc":
+            append(log, value)
+        cut = log.truncate_to if cut_at else log.truncate_fully_and_start_at
+        log_dir.checkpoint_high_watermarks(lambda: {("t", 0): 3})
+        fs.fail("pwritev", error=errno.ENOSPC, path_part="replication-offset-checkpoint")
+        with pytest.raises(DiskFullError):
+            cut(cut_at)
+        assert values_of(log) == [b"a", b"b", b"c"]
+        fs.heal()
+        cut(cut_at)
+        assert log_dir.high_watermarks() == {("t", 0): cut_at}
+
+    def test_a_high_watermark_is_lowered_to_where_a_power_loss_has_left_the_log(self) -> None:
+        """With flush.policy=interval it may be beyond; what is written there next is not committed because of it."""
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        append(log, "a")
+        log.flush()
+        append(log, "b")
+        log_dir.checkpoint_high_watermarks(lambda: {("t", 0): 2})
+        fs.forget_unsynced()
+        log_dir = open_log_dir(fs)
+        assert log_dir.logs["t", 0].log_end_offset == 1
+        assert log_dir.high_watermarks() == {("t", 0): 1}
 
     def test_a_full_disk_is_a_storage_error(self) -> None:
         fs = SimFileSystem()

@@ -54,7 +54,7 @@ def filled(*, close: bool = False) -> tuple[SimFileSystem, LogDir]:
     fill(log)
     log.flush()
     log_dir.checkpoint()
-    log_dir.checkpoint_high_watermarks({("t", 0): log.log_end_offset})
+    log_dir.checkpoint_high_watermarks(lambda: {("t", 0): log.log_end_offset})
     if close:
         log_dir.close()
     fs.kill()

@@ -289,6 +289,25 @@ def test_acks_are_0_1_or_all(acks: int) -> None:
         check_acks(acks)
 
 
+@pytest.mark.parametrize("starts_again", [False, True])
+def test_the_high_watermark_is_lowered_before_the_log_is_cut(starts_again: bool) -> None:
+    """A checkpoint may record it at any time, and must not say that what comes in place of the rest is committed."""
+
+    class Watched(FakeLog):
+        def truncate_to(self, offset: int) -> bool:
+            seen.append(partition.high_watermark)
+            return super().truncate_to(offset)
+
+        def truncate_fully_and_start_at(self, offset: int) -> None:
+            seen.append(partition.high_watermark)
+            super().truncate_fully_and_start_at(offset)
+
+    seen: list[int] = []
+    partition = Partition("t", 0, Watched(end=5), node_id=ME, high_watermark=4)
+    (partition.start_again_at if starts_again else partition.truncate_to)(3)
+    assert (seen, partition.high_watermark, partition.log.log_end_offset) == ([3], 3, 3)
+
+
 def test_what_this_process_wrote_lately_is_hot() -> None:
     """Records from before the start, and those with more than HOT_BYTES after them, may have to come from the disk."""
     log = FakeLog(end=7, config=INTERVAL)

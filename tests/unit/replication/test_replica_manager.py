@@ -24,6 +24,7 @@ from kraftlog.proto.records import BatchBuilder
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.cleaner import DEFAULT_LIMITS, CleanerLimits
 from kraftlog.replication.delayed import PendingWrite
+from kraftlog.replication.in_sync import ReplicaEnds
 from kraftlog.replication.partition import Partition
 from kraftlog.replication.replica_manager import ReplicaManager
 from kraftlog.server.apis.lifecycle import Lifecycle
@@ -612,6 +613,46 @@ async def test_a_restart_keeps_what_was_flushed(fs: SimFileSystem) -> None:
     broker.log_dir.close()
     restarted = Broker(fs)
     assert (await restarted.create()).high_watermark == 3
+
+
+async def test_a_topic_that_is_made_again_has_nothing_of_the_high_watermark_before(fs: SimFileSystem) -> None:
+    """After a power loss of all replicas its leader showed what was not committed, up to what had been in the topic before."""
+    first, second = (bytes(15) + bytes([number]) for number in (7, 8))
+
+    def topic(topic_id: bytes) -> list[metadata_pb2.MetadataRecord]:
+        return [
+            metadata_pb2.MetadataRecord(topic=metadata_pb2.TopicRecord(name=TOPIC, topic_id=topic_id)),
+            metadata_pb2.MetadataRecord(
+                config=metadata_pb2.ConfigRecord(
+                    resource_type=2, resource_name=TOPIC, key="min.insync.replicas", value="2"
+                )
+            ),
+            metadata_pb2.MetadataRecord(
+                partition=metadata_pb2.PartitionRecord(
+                    topic_id=topic_id, replicas=[1, 2], in_sync_replicas=[1, 2], leader_id=1, flushed=True
+                )
+            ),
+        ]
+
+    async def write_to(topic_id: bytes, count: int, committed: int) -> None:
+        await broker.publish(*topic(topic_id))
+        partition = broker.replicas.leader(TOPIC, 0)
+        for _ in range(count):
+            broker.write(partition)
+        await settle()
+        partition.on_follower_ends(2, partition.leader_epoch, ReplicaEnds(committed, committed))
+        assert (partition.high_watermark, partition.log.flushed_end_offset) == (committed, count)
+
+    broker = Broker(fs)
+    await write_to(first, 5, committed=5)
+    broker.log_dir.checkpoint_high_watermarks(broker.replicas.high_watermarks)
+    await broker.delete(first)
+    await write_to(second, 4, committed=2)
+    fs.crash(random.Random(1))
+    restarted = Broker(fs)
+    await restarted.publish(*topic(second))
+    partition = restarted.replicas.leader(TOPIC, 0)
+    assert (partition.log.log_end_offset, partition.high_watermark) == (4, 0)
 
 
 async def test_a_produce_handler_answers_through_its_future(fs: SimFileSystem) -> None:
