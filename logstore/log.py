@@ -382,9 +382,8 @@ class Log(SegmentedLog):
                 raise
             self._keep_segments(0)
             self._snapshots.remove_above(-1)
-            self._fs.fsync_dir(
-                self.directory
-            )  # else a power loss may leave old snapshots, of the new segment as it seems
+            # Else a power loss may leave old snapshots, of the new segment as it seems.
+            self._fs.fsync_dir(self.directory)
             self._segments = (self._new_segment(offset),)
             self.epochs.clear()
             self._finish_truncation(offset)

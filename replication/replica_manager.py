@@ -450,12 +450,8 @@ class ReplicaManager:
                 is_flushed=image.is_flushed,
                 is_in_sync=self.node_id in image.in_sync_replicas,
             )
-            if (
-                fetchers is not None
-                and changed
-                and leader_id != NO_LEADER
-                and partition.key not in self._returning.lost
-            ):
+            can_follow = leader_id != NO_LEADER and partition.key not in self._returning.lost
+            if fetchers is not None and changed and can_follow:
                 fetchers.follow(partition)
         self._flush_as_promised(partition)
         if partition.is_in_sync != was_in_sync:
