@@ -23,7 +23,7 @@ from kraftlog.testing.sim import SimulationConfig, SimulationResult, simulate
 from kraftlog.testing.sim.simulation import TOPIC
 
 SEEDS = range(1, 13)
-COMPACTED_SEEDS = range(6, 13)  # the first of which has a compacted topic
+COMPACTED_SEEDS = range(2, 25)  # the first of which has a compacted topic
 
 
 def _convicted(seeds: range, *, checks_node: bool = False) -> SimulationResult:
