@@ -248,8 +248,10 @@ class _Recovery:
             self._mark_damaged(last, last.size_bytes, f"offsets up to {self._required_end} were synced")
         loaded.log_end_offset = self._end_offset
         loaded.needs_sync |= self._end_offset != self._recovery_point
-        # For good: what was removed here, or before by a process that was killed, might else continue what is appended
-        # from now on, with the next power loss.
+        # For good: what was removed here, or cut off before by a process that was killed, might else be back with the next
+        # power loss.
+        if loaded.damage is None:
+            last.sync_data()
         self._fs.fsync_dir(self._directory)
 
     def _start_at(self, number: int) -> None:

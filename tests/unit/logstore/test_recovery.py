@@ -679,3 +679,31 @@ def test_a_log_that_ends_below_its_start_goes_on_there(is_full: bool) -> None:
         assert list(log.producers.entries) == ([] if is_full else [1])
         log = reopen(fs)
     assert append(log, "c") == 2
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_a_killed_process_cut_off_is_not_back_with_a_power_loss(stops: bool) -> None:
+    """Its last file was cut, and not synced: the leader has been told since that the log ends there."""
+    ends = set()
+    for after in range(40):
+        fs = SimFileSystem()
+        log_dir, log = create_log(fs=fs)
+        for value in "abc":
+            append(log, value)
+        log.flush()
+        log_dir.checkpoint()
+        fs.stop_after(after)
+        with contextlib.suppress(SimulatedPowerLoss):
+            log.truncate_to(1)
+        fs.kill()
+        log_dir = open_log_dir(fs)
+        log = log_dir.logs["t", 0]
+        end = log.log_end_offset
+        log.flush()
+        log_dir.checkpoint()
+        if stops:
+            log_dir.close()
+        fs.forget_unsynced()
+        assert open_log_dir(fs).logs["t", 0].log_end_offset == end, f"killed at operation {after}"
+        ends.add(end)
+    assert ends == {1, 3}
