@@ -154,7 +154,7 @@ class ReplicaManager:
     @property
     def damaged_replicas(self) -> frozenset[tuple[bytes, int]]:
         """(topic id, partition) of those that were found to be damaged while in use, as the heartbeats have to say."""
-        return self._returning.damaged_replicas(self.image)
+        return self._returning.damaged_replicas(self.published)
 
     # metadata
 

@@ -115,8 +115,8 @@ class ReturningBroker:
         return _with_ids(self._lost, image)
 
     def damaged_replicas(self, image: MetadataImage) -> frozenset[tuple[bytes, int]]:
-        """For the heartbeats, likewise."""
-        return _with_ids(self._damaged, image)
+        """For the heartbeats, likewise, as long as the controller has to do something about them."""
+        return _with_ids((key for key in self._damaged if self.remedy(key, image) is Remedy.WAIT), image)
 
     def look_at(self, key: TopicPartition, image: MetadataImage) -> bool:
         """Whether the replica, whose partition is about to be made, is lost."""

@@ -128,7 +128,15 @@ class ElectionManager:
             if partition.leader_id in (node_id, NO_LEADER) and not others_can_lead:
                 return None
             lost = frozenset(claims & {node_id})
-            return change_of(key[0], partition, self._rules_of(key[0]), may_lead, lost=lost, voids_reports=True)
+            return change_of(
+                key[0],
+                partition,
+                self._rules_of(key[0]),
+                may_lead,
+                lost=lost,
+                may_go_offline=bool(lost),
+                voids_reports=True,
+            )
 
         here = ((key, self._partitions.get(key)) for key in sorted(set(keys)))
         return self._batch(

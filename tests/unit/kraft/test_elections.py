@@ -625,6 +625,27 @@ def test_damaged_replica_counts_no_more_with_what_it_has_reported() -> None:
     assert isinstance(answer.error, FencedLeaderEpochError)
 
 
+def test_damage_of_a_replica_out_of_sync_takes_no_partition_offline() -> None:
+    """Who leads while it is about to stop, because nobody else can, leads on."""
+    harness, epochs = with_topic(min_insync_replicas="1")
+    alter_isr(harness, epochs, (1,))
+    harness.run(
+        lambda: harness.controller.heartbeat(
+            1,
+            epochs[1],
+            metadata_offset=harness.image.offset,
+            want_fence=False,
+            want_shut_down=True,
+            now_ms=harness.now_ms,
+        )
+    )
+    fence(harness, 2)
+    before = shape(harness)
+    assert before[0] == 1
+    tell_damage(harness, 3, epochs[3])
+    assert shape(harness) == before
+
+
 def test_damage_changes_nothing_where_nobody_leads_or_the_broker_has_no_replica() -> None:
     harness, epochs = with_topic(replicas=2)
     before = partition(harness)

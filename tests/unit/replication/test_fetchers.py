@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kraftlog.proto import metadata_pb2
+from kraftlog.proto.errors import CorruptRecordError
 from kraftlog.proto.metadata_pb2 import MetadataRecord
 from kraftlog.proto.replica_frames import (
     REPLICA_FRAMES,
@@ -225,3 +226,16 @@ async def test_retention_and_the_cleaner_leave_a_log_alone_that_is_being_cut(fol
     await follower.replicas.retention.run()
     assert log.segment_base_offsets == [0, 5]
     assert follower.replicas.cleaner._partition_of(log) is partition
+
+
+async def test_damage_is_told_until_the_metadata_show_that_the_controller_knows(follower: Follower) -> None:
+    """Not until they are applied, which takes the disk: each report begins another leader epoch."""
+    partition = await follower.lead_ten()
+    await follower.publish_leader(2)
+    follower.replicas.report_damage(partition, CorruptRecordError("a flipped bit"))
+    assert follower.replicas.damaged_replicas == {(TOPIC_ID, 0)}
+    published = follower.publish_leader(2)
+    await asyncio.sleep(0)
+    assert partition.leader_epoch == 1, "not applied yet"
+    assert not follower.replicas.damaged_replicas
+    await published
