@@ -352,17 +352,20 @@ class LogDir:
     def synced_end(self, log: Log) -> int:
         return self._synced_end((log.topic, log.partition))
 
-    def record_log_starts(self, starts: Mapping[Log, int]) -> None:
+    def record_log_starts(
+        self, starts: Mapping[Log, int], truncations: Mapping[Log, int] = MappingProxyType({})
+    ) -> None:
         """Record where logs are about to start, durably, before anybody learns of it: a start never moves back.
 
-        Any thread; the log's writer then calls `advance_log_start_offset` or `detach`. Raises `StorageError`.
+        `truncations`: those of a log when its start was decided; it is void if the log was cut since, which the caller must
+        look at, too. Any thread; the log's writer then calls `advance_log_start_offset` or `detach`. Raises `StorageError`.
         """
         for log in starts:
             log.settle()  # one that is made anew starts anew
         with storage_errors("write checkpoints in", self.path), self._checkpoint_lock:
             for log, start_offset in starts.items():
                 key = (log.topic, log.partition)
-                if self._logs.get(key) is log:
+                if self._logs.get(key) is log and log.truncations == truncations.get(log, log.truncations):
                     self._announced_starts[key] = max(start_offset, self._announced_starts.get(key, 0))
             self._write_log_start_offsets()
 

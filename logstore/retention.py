@@ -72,6 +72,13 @@ class RetentionPlan:
             self, segments=tuple(sealed), reasons=self.reasons[:-1], start_offset=growing.base_offset, rolls=False
         )
 
+    def up_to(self, offset: int) -> "RetentionPlan":
+        """The same with only the segments that end at or below `offset`."""
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.start_offset]
+        count = sum(end <= offset for end in ends[: len(self.segments)])
+        start_offset = ends[count - 1] if count else self.start_offset
+        return replace(self, segments=self.segments[:count], reasons=self.reasons[:count], start_offset=start_offset)
+
     def deletions(self) -> list[Deletion]:
         """What to tell the observer."""
         pairs = zip(self.reasons, self.segments, strict=True)

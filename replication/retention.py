@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kraftlog.logstore import DiskFullError, Log, LogDir
 from kraftlog.logstore.retention import RetentionPlan
-from kraftlog.proto.errors import KraftlogError, StorageError
+from kraftlog.proto.errors import KraftlogError, NotLeaderOrFollowerError, StorageError
 from kraftlog.proto.seams import BlockingExecutor, Clock
 from kraftlog.replication.partition import Partition, TopicPartition
 
@@ -30,6 +30,8 @@ class _Work:
 
     partition: Partition
     log: Log
+    truncations: int
+    """Of the log, before it was looked at."""
     plan: RetentionPlan
 
 
@@ -80,17 +82,18 @@ class Retention:
         The offsets have been checked (`Partition.deletion_end`). May be repeated. Raises `StorageError` if the new starts
         cannot be recorded: then no log has moved.
         """
-        logs = {partition: self._log_dir.logs[partition.key] for partition in starts}
-        higher = {logs[p]: offset for p, offset in starts.items() if offset > logs[p].log_start_offset}
+        logs = {partition: self._log_dir.logs[partition.key] for partition in starts if not partition.is_being_cut}
+        higher = {log: starts[p] for p, log in logs.items() if starts[p] > log.log_start_offset}
+        truncations = {log: log.truncations for log in logs.values()}
         if higher:
-            await self._executor.run(lambda: self._log_dir.record_log_starts(higher))
+            await self._executor.run(lambda: self._log_dir.record_log_starts(higher, truncations))
         results: dict[Partition, int | KraftlogError] = {}
         for partition, log in logs.items():
             try:
                 if of_leader:
                     partition.check_leader()
-                elif partition.is_being_cut:
-                    continue  # it follows anew then, and is told again
+                if log.truncations != truncations[log]:  # it is told again by the leader that had it cut
+                    raise NotLeaderOrFollowerError(f"{partition}: the log was cut meanwhile: refresh the metadata")
                 if log.advance_log_start_offset(starts[partition]):
                     self._on_start(partition)
                 results[partition] = log.log_start_offset
@@ -110,14 +113,14 @@ class Retention:
     async def _run_slice(self, keys: Sequence[TopicPartition]) -> int:
         now_ms = self._clock.wall_ms()
         asked = [
-            (partition, self._log_dir.logs[key], partition.high_watermark)
+            (partition, log := self._log_dir.logs[key], log.truncations, partition.high_watermark)
             for key in keys
             if (partition := self._partitions.get(key)) is not None and _is_at_rest(partition)
         ]
         planned = await self._executor.run(
             lambda: [
-                _Work(partition, log, plan)
-                for partition, log, high_watermark in asked
+                _Work(partition, log, truncations, plan)
+                for partition, log, truncations, high_watermark in asked
                 if (plan := _plan(log, now_ms, high_watermark)) is not None
             ]
         )
@@ -137,9 +140,9 @@ class Retention:
         return sum(len(work.plan.segments) for work in detached)
 
     def _is_here(self, work: _Work) -> bool:
-        """Whether the partition was neither deleted nor failed meanwhile, and its log is not being cut."""
-        partition = work.partition
-        return self._partitions.get(partition.key) is partition and _is_at_rest(partition)
+        """Whether the partition was neither deleted nor failed meanwhile, and its log neither was nor is being cut."""
+        partition, is_as_it_was = work.partition, work.log.truncations == work.truncations
+        return self._partitions.get(partition.key) is partition and _is_at_rest(partition) and is_as_it_was
 
     def _begin(self, work: _Work, now_ms: int) -> bool:
         """Roll where it is due; whether there are segments to delete."""
@@ -153,14 +156,18 @@ class Retention:
         return bool(work.plan.segments)
 
     def _prepare(self, begun: Sequence[_Work], unflushed: Sequence[_Work]) -> None:
-        """Runs in the executor. What cannot be flushed, and recorded as that, on a full disk is left: `detach` refuses it."""
+        """Runs in the executor. What cannot be flushed, and recorded as that, on a full disk is left."""
         for work in unflushed:
             try:
                 work.log.flush_before_deletion(work.plan)
             except DiskFullError as error:
                 logger.warning("%s keeps old segments that it cannot flush: %s", work.partition, error)
+                work.plan = work.plan.up_to(self._log_dir.synced_end(work.log))
+        left = [work for work in begun if work.plan.segments]
         try:
-            self._log_dir.record_log_starts({work.log: work.plan.start_offset for work in begun})
+            self._log_dir.record_log_starts(
+                {work.log: work.plan.start_offset for work in left}, {work.log: work.truncations for work in left}
+            )
         except DiskFullError as error:
             logger.warning("old segments go although their logs' new starts cannot be recorded: %s", error)
 

@@ -629,3 +629,14 @@ def test_a_producer_is_known_after_a_start_on_a_full_disk_and_a_power_loss_insid
     log = reopen(fs)
     assert (log.log_start_offset, log.log_end_offset, log.damage) == (2, 3, None)
     assert log.producers.entries[1].last_sequence == 0
+
+
+def test_a_plan_is_cut_to_the_segments_that_end_below_an_offset() -> None:
+    _, _, log = filled(20, replace(SMALL, retention_bytes=0, retention_ms=-1))
+    plan = log.plan_retention(now_ms=NOW_MS, high_watermark=20)
+    assert plan is not None
+    assert [segment.base_offset for segment in plan.segments] == [0, 5, 10, 15]
+    for offset, start_offset, bases in [(4, 20, []), (5, 5, [0]), (14, 10, [0, 5]), (20, 20, [0, 5, 10, 15])]:
+        shorter = plan.up_to(offset)
+        assert [segment.base_offset for segment in shorter.segments] == bases
+        assert (shorter.start_offset, len(shorter.reasons)) == (start_offset, len(bases))

@@ -1,7 +1,9 @@
 """Old segments and deleted records of a broker's partitions, over a real log store on a simulated disk."""
 
 import asyncio
+import errno
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -12,10 +14,11 @@ from kraftlog.proto.errors import ErrorCode, InvalidRequestError
 from kraftlog.proto.records import BatchBuilder
 from kraftlog.proto.seams import CallContext
 from kraftlog.replication.partition import Partition
+from kraftlog.replication.retention import Retention
 from kraftlog.server.apis.delete_records import DeleteRecordsHandler
 from kraftlog.testing.filesystem import SimFileSystem
 from tests.unit.replication.fake_replica_log import settle
-from tests.unit.replication.test_replica_manager import PATH, TOPIC, Broker
+from tests.unit.replication.test_replica_manager import PATH, TOPIC, Broker, SwitchedExecutor
 
 BYTES = 69  # of one batch as `fill` writes it
 
@@ -125,6 +128,52 @@ class TestOldSegments:
         fs.heal()
         assert await broker.replicas.retention.run() == 1
         assert reopened(fs).log_start_offset == 12
+
+    async def test_a_start_on_a_full_disk_does_not_keep_what_makes_room(self, fs: SimFileSystem) -> None:
+        """The end of the last segments cannot be recorded: those below go all the same."""
+        broker = Broker(fs)
+        log = fill(broker, await broker.create(segment_bytes=str(4 * BYTES)), 12)
+        await settle()
+        assert broker.log_dir.synced_end(log) == 8
+        fill(broker, broker.replicas.leader(TOPIC, 0), 8)
+        fs.kill()
+        fs.fail("pwritev", errno.ENOSPC, path_part="-offset-checkpoint", times=1000)
+        log_dir = LogDir.open(PATH, fs=fs, node_id=1, cluster_id="c", now_ms=0)
+        log = log_dir.logs[TOPIC, 0]
+        log.config = replace(log.config, retention_bytes=0)
+        partition = Partition(TOPIC, 0, log, node_id=1, high_watermark=log.log_end_offset)
+        failures: list[Exception] = []
+        retention = Retention(
+            {partition.key: partition},
+            log_dir,
+            SwitchedExecutor(),
+            broker.clock,
+            on_flushed=lambda _: None,
+            on_start=lambda _: None,
+            on_failed=failures.append,
+        )
+        assert await retention.run() == 2
+        assert log.segment_base_offsets[0] == 8
+        assert not failures
+
+    async def test_a_start_that_was_decided_before_a_cut_is_not_recorded_after_it(self, fs: SimFileSystem) -> None:
+        """It would hide what another leader wrote there since, from the next start of the process on."""
+        broker = Broker(fs)
+        partition = await broker.create(segment_bytes=str(4 * BYTES), retention_bytes="0")
+        log = fill(broker, partition, 12)
+        await settle()
+        broker.executor.is_gated = True
+        running = asyncio.get_running_loop().create_task(broker.replicas.retention.run())
+        await settle()
+        await broker.executor.release()  # it has looked, and waits to record the start
+        partition.truncate_to(3)
+        await broker.executor.release()
+        assert await running == 0
+        broker.executor.is_gated = False
+        fill(broker, partition, 12)
+        await settle()
+        assert log.log_start_offset == 0
+        assert reopened(fs).log_start_offset == 0
 
     async def test_a_disk_that_fails_takes_the_broker_offline(self, fs: SimFileSystem) -> None:
         broker = Broker(fs)
