@@ -148,6 +148,8 @@ class Partition:
         self.leader_epoch_start_offset = 0
         self._former_epoch = NO_EPOCH
         """Of the record before that."""
+        self._last_known_epoch = log.epoch_of(log.log_end_offset - 1)
+        """Of the last record, also when it is deleted; NO_EPOCH: it was before this process began, or this is a new copy."""
         self.partition_epoch = 0
         self.replicas: tuple[int, ...] = ()
         self.adding_replicas: tuple[int, ...] = ()
@@ -200,7 +202,7 @@ class Partition:
         is_new = leader_epoch > self.leader_epoch or not self.is_leader
         if is_new:
             self.leader_epoch_start_offset = self.log.log_end_offset
-            self._former_epoch = self.last_epoch
+            self._former_epoch = self._last_known_epoch
             self.log.assign_epoch(leader_epoch)
         if is_new or self._in_sync is None:
             self._in_sync = InSync(self.node_id, replicas, monotonic_ms)
@@ -340,6 +342,8 @@ class Partition:
         return info
 
     def _note_appended(self, info: AppendInfo) -> None:
+        if self.log.log_end_offset > self.log.log_start_offset:
+            self._last_known_epoch = self.last_epoch
         self._bytes_since_mark += info.size_bytes
         if self._bytes_since_mark >= HOT_MARK_BYTES:
             self._bytes_since_mark = 0
@@ -529,6 +533,7 @@ class Partition:
         self._note_cut(offset)
         self.high_watermark = min(self.high_watermark, offset)  # first: it may be recorded meanwhile
         self.log.truncate_to(offset)
+        self._last_known_epoch = self.last_epoch
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     def start_again_at(self, offset: int) -> None:
@@ -537,6 +542,7 @@ class Partition:
         self.given_up_epoch = max(self.given_up_epoch, self.leader_epoch - 1)
         self.high_watermark = min(self.high_watermark, offset)
         self.log.truncate_fully_and_start_at(offset)
+        self._last_known_epoch = NO_EPOCH
         self.high_watermark = offset
 
     def _note_cut(self, offset: int) -> None:

@@ -45,6 +45,8 @@ class Mode:
     """Of flush.policy, to and fro; an operator then also takes what there is where nobody may lead."""
     minimum: float = 0.0
     """Of replicas in sync: another one."""
+    flushes: int = 8
+    """How often a disk is done, beside 8 records written."""
     clock_rates: tuple[float, float] = (1.0, 1.0)
     nodes: int = 3
     configs: tuple[tuple[str, str], ...] = ()
@@ -100,7 +102,7 @@ MODES = (
         configs=(("cleanup.policy", "compact"),),
     ),
     Mode("memory", kill=0.004, stop=0.002, cut=0.006, configs=(("flush.policy", "interval"),)),
-    Mode("policies", switch=0.02, power_loss=0.004, cut=0.004, stall=0.01, fail_over=0.004, election=0.005),
+    Mode("policies", switch=0.03, flushes=2, power_loss=0.008, cut=0.01, stall=0.01, fail_over=0.004, election=0.005),
 )
 
 
@@ -137,7 +139,7 @@ class Run:
         actions: list[tuple[int, Callable[[], None]]] = [
             (8, self._produce),
             (4, self._metadata),
-            (8, self._flush),
+            (self.mode.flushes, self._flush),
             (4, self._connect),
             (40, self._pump),
             (4, self._truncate),

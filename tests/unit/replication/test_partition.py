@@ -272,6 +272,22 @@ def test_a_leader_knows_the_epoch_of_the_last_record_that_was_deleted() -> None:
     assert partition.epoch_before(6) == 4
 
 
+def test_a_leader_whose_log_is_empty_knows_the_epoch_of_its_last_record() -> None:
+    """Retention runs at different times: what it has deleted here, followers in sync may still have, and what they know of
+    producers."""
+    log = FakeLog(end=2)
+    partition = leader(log, epoch=3)
+    partition.append(b"x", acks=ACKS_LEADER, now_ms=0)
+    for epoch in (4, 5):
+        log.log_start_offset, log.epoch = 3, NO_EPOCH
+        partition.become_leader(leader_epoch=epoch, partition_epoch=epoch, replicas=(ME,), in_sync_replicas=(ME,))
+        assert partition.epoch_before(3) == 3
+    partition.become_follower(leader_id=2, leader_epoch=6, partition_epoch=6)
+    partition.start_again_at(3)
+    partition.become_leader(leader_epoch=7, partition_epoch=7, replicas=(ME,), in_sync_replicas=(ME,))
+    assert partition.epoch_before(3) == NO_EPOCH
+
+
 def test_a_write_is_vouched_for_only_by_its_own_epoch() -> None:
     """A leader that lost and regained the leadership cannot acknowledge what it appended before."""
     partition = leader(FakeLog())
