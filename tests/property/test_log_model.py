@@ -568,14 +568,15 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.producers.first_unstable_offset(self.end) == expected.first_unstable_offset(self.end)
 
     def transactions_aborted(self) -> list[tuple[int, int, int]]:
-        """(producer, first offset, offset of the marker)"""
+        """(producer, first offset, offset of the marker); not those of which a power loss has left nothing but the marker, for the
+        data were deleted before they were flushed."""
         opened: dict[int, int] = {}
         aborted = []
         for batch in self.batches:
             header = batch.header
             if header.is_control:
-                first = opened.pop(header.producer_id)
-                if read_control_type(decode_batch(batch.data)[0]) == 0:
+                first = opened.pop(header.producer_id, None)
+                if first is not None and read_control_type(decode_batch(batch.data)[0]) == 0:
                     aborted.append((header.producer_id, first, header.base_offset))
             elif header.is_transactional:
                 opened.setdefault(header.producer_id, header.base_offset)
