@@ -6,6 +6,7 @@ cleaning) runs in any thread on what was planned; the writer's step is short and
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 
@@ -26,7 +27,7 @@ from kraftlog.proto.errors import CorruptRecordError, IllegalStateError, OffsetO
 logger = logging.getLogger(__name__)
 
 
-class SegmentedLog(ReadableLog):
+class SegmentedLog(ReadableLog, ABC):
     """See the module. The attributes are set when the log is loaded (`Log`)."""
 
     config: LogConfig
@@ -172,9 +173,9 @@ class SegmentedLog(ReadableLog):
         unsynced = {segment for segment, _ in tuple(self._unsynced)}
         return not unsynced.isdisjoint(plan.segments) or self._synced_end() < plan.start_offset
 
+    @abstractmethod
     def _synced_end(self) -> int:
         """Up to where the log is on disk by what is recorded there."""
-        raise NotImplementedError
 
     def detach(self, plan: RetentionPlan) -> bool:
         """Let the log start without the plan's segments, in memory; False (and nothing happens) if the plan is void.
