@@ -134,7 +134,8 @@ class Accumulator:
         self._on_memory = on_memory
         self._run_callbacks = run_callbacks or self._run_at_once
         self.used_bytes = 0
-        """Memory of unsettled batches. Invariant: at most buffer_memory."""
+        """Memory of batches that are unsettled or whose callbacks have not run. A record gets in only while this is at
+        most buffer_memory; callbacks that are added late may take it above."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.ready: dict[PartitionQueue, None] = {}
@@ -479,13 +480,20 @@ class Accumulator:
     # -- futures
 
     def add_callback(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
-        """Run `callback` when the batch is done; at once if it is. Takes the lock itself."""
+        """Run `callback` when the batch is done; at once if it is. Takes the lock itself.
+
+        One that comes after the batch is done takes the memory of a record again until it has run: against a fast
+        broker that is every callback, and slow ones would pile up without a bound.
+        """
         with self.lock:
             if not batch.is_done:
                 if batch.callbacks is None:
                     batch.callbacks = []
                 batch.callbacks.append(callback)
                 return
+            late_bytes = batch.size // max(1, batch.count)
+            batch.reserved_bytes += late_bytes
+            self.used_bytes += late_bytes
         self._run_callbacks(batch, [callback])
 
     def latch_of(self, batch: ProducerBatch) -> Latch:

@@ -16,20 +16,24 @@ Job = tuple[ProducerBatch, list[Callable[[], object]]]
 
 
 class CallbackThread:
-    """Runs jobs in order. `submit` may be called from any thread."""
+    """Runs jobs in order. `submit` may be called from any thread; after `close` the job runs there."""
 
     def __init__(self, release: Callable[[ProducerBatch], None]) -> None:
         self._release = release
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._is_closed = False
 
     def submit(self, batch: ProducerBatch, callbacks: list[Callable[[], object]]) -> None:
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._main, name="kraftlog-callbacks", daemon=True)
-                self._thread.start()
-        self._jobs.put((batch, callbacks))
+            if not self._is_closed:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._main, name="kraftlog-callbacks", daemon=True)
+                    self._thread.start()
+                self._jobs.put((batch, callbacks))
+                return
+        self._run(batch, callbacks)
 
     def is_own_thread(self) -> bool:
         return threading.current_thread() is self._thread
@@ -37,10 +41,11 @@ class CallbackThread:
     def close(self, timeout_s: float) -> bool:
         """Run what was submitted and end; whether that was done in time. From a callback: ends after it."""
         with self._lock:
+            self._is_closed = True
             thread = self._thread
+            self._jobs.put(None)
         if thread is None:
             return True
-        self._jobs.put(None)
         if self.is_own_thread():
             return True
         thread.join(timeout_s)
@@ -48,6 +53,8 @@ class CallbackThread:
 
     def _main(self) -> None:
         while (job := self._jobs.get()) is not None:
-            batch, callbacks = job
-            run_callbacks(callbacks)
-            self._release(batch)
+            self._run(*job)
+
+    def _run(self, batch: ProducerBatch, callbacks: list[Callable[[], object]]) -> None:
+        run_callbacks(callbacks)
+        self._release(batch)

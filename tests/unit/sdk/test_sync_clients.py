@@ -263,6 +263,55 @@ def test_slow_callbacks_slow_the_sends_and_not_the_heartbeats() -> None:
         gate.set()
 
 
+def test_callbacks_that_come_after_the_answer_are_bounded_by_buffer_memory_too() -> None:
+    """Failed without the memory they take again: against a fast broker the backlog of slow callbacks had no bound."""
+    cluster = FakeCluster()
+    cluster.create("orders")
+    gate = threading.Event()
+    ran: list[int] = []
+
+    def waits(future: object) -> None:
+        gate.wait(10)
+        ran.append(1)
+
+    with producer(
+        cluster, linger_ms=0, buffer_memory=1 << 15, batch_size=1 << 13, max_request_size=1 << 13, max_block_ms=200
+    ) as p:
+        sent = 0
+
+        def fill() -> None:
+            nonlocal sent
+            while sent < 100:
+                future = p.send("orders", b"x" * 1_000)
+                future.result()
+                future.add_done_callback(waits)
+                sent += 1
+
+        with pytest.raises(BufferExhaustedError):
+            fill()
+        assert sent >= 16
+        gate.set()
+        wait_until(lambda: len(ran) == sent)
+        wait_until(lambda: p._accumulator.used_bytes == 0)
+        p.send("orders", b"there is memory again").result()
+
+
+def test_a_callback_added_after_close_runs_at_once() -> None:
+    """Was never called when the thread of the callbacks had been started and had ended."""
+    cluster = FakeCluster()
+    cluster.create("orders")
+    seen: list[object] = []
+    with producer(cluster) as p:
+        future = p.send("orders", b"1").add_done_callback(seen.append)
+    unwatched = producer(cluster)
+    other = unwatched.send("orders", b"2")
+    unwatched.close()
+    assert seen == [future]
+    future.add_done_callback(seen.append)
+    other.add_done_callback(seen.append)
+    assert seen == [future, future, other]
+
+
 async def _nothing() -> None:
     return None
 
