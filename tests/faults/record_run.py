@@ -152,6 +152,13 @@ class Run:
             time.sleep(seconds)  # how long the silence lasts
             begin, end = end, self._acknowledged_of(partitions)
 
+    def wait_until_said(self, node: NodeProcess, text: str) -> None:
+        """By this node, at any time since it was first started."""
+        deadline = time.monotonic() + WAIT_S
+        while text not in node.output:
+            assert time.monotonic() < deadline, f"node {node.node_id} has not said {text!r}: {node.output[-3000:]}"
+            self.watcher.wait_for_news(0.1)
+
     def forgive(self, node: NodeProcess) -> None:
         """What it has said so far: its disk was made to fail."""
         self._forgiven[node.node_id] = len(node.output)
