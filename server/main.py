@@ -20,6 +20,7 @@ import sys  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import NoReturn  # noqa: E402
 
 from kraftlog.logstore import RealFileSystem  # noqa: E402
 from kraftlog.proto.errors import KraftlogError  # noqa: E402
@@ -29,6 +30,7 @@ from kraftlog.server.grpc import GrpcNetwork  # noqa: E402
 from kraftlog.server.limits import raise_open_files_limit  # noqa: E402
 from kraftlog.server.node import Node  # noqa: E402
 from kraftlog.server.seams import SystemClock, ThreadExecutor  # noqa: E402
+from kraftlog.server.stop_report import reported  # noqa: E402
 
 logger = logging.getLogger("kraftlog.server")
 
@@ -46,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    runner = asyncio.Runner()  # not closed: the process ends with it, see `_end`
     try:
-        return asyncio.run(_run(_within_limits(read_node_config(parsed.config))))
+        return runner.run(_run(_within_limits(read_node_config(parsed.config))))
     except (KraftlogError, OSError) as error:
         print(f"kraftlog: error: {_one_line(error)}", file=sys.stderr)
         return 1
@@ -84,7 +87,7 @@ async def _run(config: NodeConfig) -> int:
         print(f"kraftlog node {config.node_id} ready on {node.address}", flush=True)
         return await _serve(node, stopping)
     finally:
-        await node.stop()
+        await reported(node.stop(), f"node {config.node_id}")
         executor.close()
 
 
@@ -137,5 +140,14 @@ def _one_line(error: Exception) -> str:
     return " ".join(text.split())
 
 
+def _end(code: int) -> NoReturn:
+    """Without taking down what Python and gRPC would: the logs are closed, and nothing is left to do. gRPC's threads may
+    keep a loop or an interpreter that ends waiting for ever (its pull request 40989)."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

@@ -442,6 +442,20 @@ def test_a_signal_stops_the_process_in_order(tmp_path: Path, number: signal.Sign
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.processes
+def test_no_thread_keeps_a_stopped_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC's may do that: once the logs are closed, the process ends without waiting for any."""
+    code = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    format_directory(tmp_path / "data")
+    process = Process(tmp_path)
+    process.ready_address()
+    assert process.end(signal.SIGTERM)[:2] == (0, "")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert "num.partitons" in one_error(Process(tmp_path, num_partitons="3"))
+
+
 def one_error(process: Process) -> str:
     """The only line that starts with the program's name; no traceback, exit code 1, nothing on stdout."""
     code, out, err = process.end()
