@@ -35,7 +35,7 @@ from kraftlog.sdk.descriptions import (
 )
 from kraftlog.sdk.group_client import GROUP_SERVICE, GroupClient
 from kraftlog.sdk.leaders import LeaderAnswer, LeaderQuestions
-from kraftlog.sdk.metadata import Cluster
+from kraftlog.sdk.metadata import Cluster, TopicMetadata
 from kraftlog.sdk.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetFinder
 from kraftlog.sdk.options import AdminOptions
 from kraftlog.sdk.producer.async_producer import default_connector
@@ -792,18 +792,31 @@ class AsyncAdmin:
         backoff = Backoff(1, self.config.retry_backoff_ms, self._random)
         self._cluster.track(names)
         while True:
-            metadata = await self._cluster.refresh(self.config.request_timeout_ms)
-            topics = [metadata.topics.get(name) for name in names]
-            if all(
-                topic is not None
-                and len(topic.partitions) >= counts.get(name, 1)
-                and all(partition.leader_id >= 0 for partition in topic.partitions)
-                for name, topic in zip(names, topics, strict=True)
-            ):
-                return
+            remaining_ms = max(1.0, deadline_ms - self._clock.monotonic_ms())
+            reason = ""
+            try:
+                topics = (await self._cluster.refresh(remaining_ms)).topics
+            except KraftlogError as error:  # nobody answers just now, which takes nothing back
+                if not error.retriable:
+                    raise
+                reason = f": {error.message}"
+            else:
+                if all(_is_led(topics.get(name), counts.get(name, 1)) for name in names):
+                    return
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise RequestTimedOutError(f"created, but not every partition of {', '.join(names)} has a leader yet")
+                raise RequestTimedOutError(
+                    f"created, but not every partition of {', '.join(names)} is known to have a leader yet{reason}"
+                )
             await sleep_ms(backoff.next_ms())
+
+
+def _is_led(topic: TopicMetadata | None, count: int) -> bool:
+    """Whether it has so many partitions, and each of them a leader."""
+    return (
+        topic is not None
+        and len(topic.partitions) >= count
+        and all(partition.leader_id >= 0 for partition in topic.partitions)
+    )
 
 
 def _living(nodes: Mapping[int, NodeInfo], wanted: Sequence[int] | None) -> list[NodeInfo]:
