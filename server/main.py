@@ -11,6 +11,7 @@ malloc.tune()  # before anything imports grpc
 
 import argparse  # noqa: E402 (see the line above)
 import asyncio  # noqa: E402
+import contextlib  # noqa: E402
 import gc  # noqa: E402
 import logging  # noqa: E402
 import os  # noqa: E402
@@ -144,8 +145,9 @@ def _end(code: int) -> NoReturn:
     """Without taking down what Python and gRPC would: the logs are closed, and nothing is left to do. gRPC's threads may
     keep a loop or an interpreter that ends waiting for ever (its pull request 40989)."""
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # whoever read it is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -17,10 +17,8 @@ REPORT_AFTER_S = 10.0  # a stop in order takes one or two seconds, a few more wi
 async def reported(stop: Coroutine[Any, Any, None], name: str, after_s: float = REPORT_AFTER_S) -> None:
     """Await `stop` to its end. Each `after_s` seconds a warning says what it and all else still wait for."""
     stopping = asyncio.get_running_loop().create_task(stop, name=f"stop of {name}")
-    while not stopping.done():
-        done, _ = await asyncio.wait([stopping], timeout=after_s)
-        if not done:
-            logger.warning("%s has not stopped yet; it waits for:\n%s", name, "\n".join(_waits()))
+    while not (await asyncio.wait([stopping], timeout=after_s))[0]:
+        logger.warning("%s has not stopped yet; it waits for:\n%s", name, "\n".join(_waits()))
     stopping.result()
 
 

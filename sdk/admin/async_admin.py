@@ -704,7 +704,7 @@ class AsyncAdmin:
         """What the group has committed, with the lag of each partition, sorted. Works without live members too."""
         committed = await self._group(group_id).committed(None, timeout_ms=self.config.default_api_timeout_ms)
         self._cluster.track(tp.topic for tp in committed)
-        metadata = await self._cluster.refresh(self.config.request_timeout_ms)
+        metadata = await self._retrying(self._cluster.refresh)
         existing = {name for name, topic in metadata.topics.items() if not topic.error_code}
         partitions = [tp for tp in committed if tp.topic in existing]
         timeout_ms = self.config.default_api_timeout_ms

@@ -18,8 +18,7 @@ Job = tuple[ProducerBatch, list[Callable[[], object]]]
 class CallbackThread:
     """Runs jobs in order. `submit` may be called from any thread; after `close` the job runs there."""
 
-    def __init__(self, release: Callable[[ProducerBatch], None]) -> None:
-        self._release = release
+    def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -57,4 +56,4 @@ class CallbackThread:
 
     def _run(self, batch: ProducerBatch, callbacks: list[Callable[[], object]]) -> None:
         run_callbacks(callbacks)
-        self._release(batch)
+        batch.queue.accumulator.release(batch)

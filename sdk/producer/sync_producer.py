@@ -79,7 +79,7 @@ class Producer:
             is_own_thread=self._is_inside_callback,
         )
         self._accumulator = accumulator
-        self._callbacks = CallbackThread(accumulator.release)
+        self._callbacks = CallbackThread()
         self._memory_freed: Latch | None = None
         """What threads wait on that found no memory."""
         self._cluster = Cluster(
@@ -350,6 +350,7 @@ class Producer:
             batch.error, batch.is_done = error, True
             batch.latch = None
         old.lock = threading.Lock()
+        self._callbacks = CallbackThread()  # the parent's thread is not here
         if not was_closed:
             self._set_up_lazily()
 

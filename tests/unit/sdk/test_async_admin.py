@@ -82,6 +82,9 @@ def test_a_topic_that_is_made_while_the_brokers_restart() -> None:
             await admin.create_topics([NewTopic("orders", 1)])
             assert not silent
             assert (await admin.describe_topics(["orders"]))[0].name == "orders"
+            silent = 2
+            assert await admin.list_group_offsets("nobody") == []
+            assert not silent
             silent = 1_000_000
             with pytest.raises(RequestTimedOutError, match=r"created, but .* payments .*: cannot reach broker [12]"):
                 await admin.create_topics([NewTopic("payments", 1)])

@@ -240,6 +240,15 @@ def test_callbacks_run_in_a_thread_of_their_own_and_may_do_anything(caplog: pyte
     assert set(cluster.partition("orders").values()) >= {b"1", b"2", b"3", b"4", b"5", b"inner", b"inner 2"}
 
 
+def sends_until_exhausted(send: Callable[[], object]) -> int:
+    for sent in range(1_000):
+        try:
+            send()
+        except BufferExhaustedError:
+            return sent
+    pytest.fail("there is memory for everything")
+
+
 def test_slow_callbacks_slow_the_sends_and_not_the_heartbeats() -> None:
     """The memory of a batch comes back after its callbacks: the backlog of callbacks is bounded by buffer_memory."""
     cluster = FakeCluster()
@@ -248,17 +257,10 @@ def test_slow_callbacks_slow_the_sends_and_not_the_heartbeats() -> None:
     with producer(
         cluster, linger_ms=0, buffer_memory=1 << 15, batch_size=1 << 13, max_request_size=1 << 13, max_block_ms=200
     ) as p:
-        sent = 0
-
-        def fill() -> None:
-            nonlocal sent
-            while True:
-                p.send("orders", b"x" * 1_000).add_done_callback(lambda _: gate.wait(10))
-                sent += 1
-
-        with pytest.raises(BufferExhaustedError):
-            fill()
-        assert sent < 100
+        assert (
+            sends_until_exhausted(lambda: p.send("orders", b"x" * 1_000).add_done_callback(lambda _: gate.wait(10)))
+            < 100
+        )
         background_loop().run(_nothing, 1)  # the loop is free
         gate.set()
 
@@ -277,19 +279,14 @@ def test_callbacks_that_come_after_the_answer_are_bounded_by_buffer_memory_too()
     with producer(
         cluster, linger_ms=0, buffer_memory=1 << 15, batch_size=1 << 13, max_request_size=1 << 13, max_block_ms=200
     ) as p:
-        sent = 0
 
-        def fill() -> None:
-            nonlocal sent
-            while sent < 100:
-                future = p.send("orders", b"x" * 1_000)
-                future.result()
-                future.add_done_callback(waits)
-                sent += 1
+        def send() -> None:
+            future = p.send("orders", b"x" * 1_000)
+            future.result()
+            future.add_done_callback(waits)
 
-        with pytest.raises(BufferExhaustedError):
-            fill()
-        assert sent >= 16
+        sent = sends_until_exhausted(send)
+        assert 16 <= sent < 100
         gate.set()
         wait_until(lambda: len(ran) == sent)
         wait_until(lambda: p._accumulator.used_bytes == 0)
@@ -689,13 +686,20 @@ if child == 0:
     out = []
     try:
         out.append(type(future.exception(5)).__name__)
+        told = []
+        future.add_done_callback(lambda done: told.append(type(done.exception(0)).__name__))
+        before = producer._callbacks
+        cluster = producer._connector.cluster  # the child's copy of the fake
         try:
             consumer.poll(100)
         except Exception as error:
             out.append(str(error))
-        cluster = producer._connector.cluster  # the child's copy of the fake
         out.append(str(producer.send("orders", b"child").result(10).offset))
         out.append(str(sorted(cluster.partition("orders").producers)))
+        assert before.close(5)
+        assert told == ["IllegalStateError"], "callbacks on the parent's records run here too"
+        producer.flush()
+        assert producer._accumulator.used_bytes == 0, "the memory of the parent's batch"
         producer.close(5)
     except BaseException as error:
         out.append(repr(error))
