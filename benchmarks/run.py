@@ -35,6 +35,7 @@ OWN_TABLES = {
     "Log compaction": "bench_cleaner.py",
     "Quorum": "bench_quorum.py",
     "Replication": "bench_replication.py",
+    "Start-up": "bench_startup.py",
 }
 """Heading and program, which prints a table and takes `--quick`."""
 OWN_TABLE_MAX_S = 3600
