@@ -374,7 +374,7 @@ class Observer(Worker):
         try:
             records = _flat(await consumer.poll(timeout_ms=POLL_MS))
         except KraftlogError as error:
-            if not (isinstance(error, OffsetOutOfRangeError) and self._go_to_starts(consumer)):
+            if not (isinstance(error, OffsetOutOfRangeError) and await self._pass_over_deleted(consumer)):
                 self._poll_failed(error)
             return []
         for record in records:
@@ -384,17 +384,27 @@ class Observer(Worker):
             self.positions[where] = record.offset + 1
         return records
 
-    def _go_to_starts(self, consumer: AsyncConsumer) -> bool:
-        """Go on where the logs start now, in partitions of which the next records are deleted; whether there are any."""
+    async def _pass_over_deleted(self, consumer: AsyncConsumer) -> bool:
+        """Go on where the logs start now, in partitions of which the next records are deleted; whether there are any.
+
+        Never back: those may be deleted in one replica, and the leader may have them still.
+        """
         history = self.world.history
-        behind = [
-            where
+        behind = {
+            where: position
             for where in self._partitions
-            if self.positions.get((key := (where.topic, where.partition)), 0) < history.partition(key).gone_below
-        ]
+            if (position := self.positions.get((key := (where.topic, where.partition)), 0))
+            < history.partition(key).gone_below
+        }
         if behind:
             self.world.note(f"{self.host} goes on where logs start: {' '.join(map(str, behind))}")
-            consumer.seek_to_beginning(*behind)
+            try:
+                starts = await consumer.beginning_offsets(behind)
+            except KraftlogError as error:
+                self._poll_failed(error)  # the next poll comes here again
+                return True
+            for where, position in behind.items():
+                consumer.seek(where, max(position, starts[where]))
         return bool(behind)
 
 
