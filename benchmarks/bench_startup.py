@@ -10,19 +10,20 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
-from peers.kafka import SCRIPT
+from peers.kafka import peer, tool
 
 TARGET_MS = 150
 VERBS = (["--version"], ["--help"], ["produce", "--help"], ["explain", "19"], ["cluster", "stop"])
 
 
-def processor_ms(command: list[str], runs: int, environment: dict[str, str]) -> float:
-    """Of the process and its children, in user and kernel: the least of `runs`."""
+def processor_ms(run: Callable[[], object], runs: int) -> float:
+    """Of the processes that `run` waits for, in user and kernel: the least of `runs`."""
     spent = []
     for _ in range(runs):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, capture_output=True, env=environment, check=True)
+        run()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(spent) * 1000
@@ -32,21 +33,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two runs")
     runs = 2 if parser.parse_args().quick else 10
-    topics = ["bash", str(SCRIPT), "tool", "TopicCommand", "--version"]
+    peer("setup")
     with tempfile.TemporaryDirectory(prefix="kraftlog-bench-") as home:
         environment = {**os.environ, "KRAFTLOG_HOME": home}
-        python_ms = processor_ms([sys.executable, "-c", "pass"], runs, environment)
-        kafka_ms = processor_ms(topics, runs, environment)
+
+        def python_ms(*arguments: str) -> float:
+            command = [sys.executable, *arguments]
+            return processor_ms(lambda: subprocess.run(command, capture_output=True, env=environment, check=True), runs)
+
+        bare_ms = python_ms("-c", "pass")
+        kafka_ms = processor_ms(lambda: tool("TopicCommand", "--version"), runs)
         print("| start-up, processor time | kraftctl | target | met | Kafka's topic tool, --version | ratio |")
         print("|---|---|---|---|---|---|")
         for verb in VERBS:
-            ours_ms = processor_ms([sys.executable, "-m", "kraftlog.sdk.cli.main", *verb], runs, environment)
+            ours_ms = python_ms("-m", "kraftlog.sdk.cli.main", *verb)
             met = "yes" if ours_ms < TARGET_MS else "no"
             ratio = ours_ms / kafka_ms
             print(
                 f"| {' '.join(verb)} | {ours_ms:.0f} ms | {TARGET_MS} ms | {met} | {kafka_ms:,.0f} ms | {ratio:.2f} |"
             )
-    print(f"\nBest of {runs}; a bare Python interpreter takes {python_ms:.0f} ms of it.")
+    print(f"\nBest of {runs}; a bare Python interpreter takes {bare_ms:.0f} ms of it.")
 
 
 if __name__ == "__main__":

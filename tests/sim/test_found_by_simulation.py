@@ -253,3 +253,4 @@ def test_the_observer_reads_nothing_twice_where_only_a_follower_has_deleted() ->
     assert run_virtual(observer._read(cast(AsyncConsumer, consumer)), loop=world.loop) == []
     assert consumer.sought == {0: 458, 1: 36}
     world.end()
+    assert world.history.violation is None
