@@ -242,8 +242,11 @@ def own_table(heading: str, quick: bool) -> list[str]:
 
 def with_section(text: str, section: Sequence[str]) -> str:
     """The file with this section in the place of the one of the same heading, or at its end."""
-    kept = [part for part in text.split("\n## ") if f"## {part}".splitlines()[0] != section[0]]
-    return "\n## ".join(part.rstrip("\n") + "\n" for part in kept) + "\n" + "\n".join(section) + "\n"
+    parts = [part.rstrip("\n") for part in text.split("\n## ")]
+    headings = ["## " + part.partition("\n")[0] for part in parts]
+    place = headings.index(section[0]) if section[0] in headings else len(parts)
+    parts[place : place + 1] = ["\n".join(section).removeprefix("## ")]
+    return "\n\n## ".join(parts) + "\n"
 
 
 def measure_only(headings: Sequence[str], quick: bool, output: Path | None) -> None:

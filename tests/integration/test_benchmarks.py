@@ -107,6 +107,7 @@ def test_a_table_that_is_measured_alone_takes_the_place_of_the_old_one(monkeypat
     run = importlib.import_module("run")
     text = "# All\n\n| a |\n\n## Log store\n\n| b |\n\n## Quorum\n\n| c |\n"
     once = run.with_section(text, ["## Log store", "", "| new |"])
-    assert once == "# All\n\n| a |\n\n## Quorum\n\n| c |\n\n## Log store\n\n| new |\n"
+    assert once == "# All\n\n| a |\n\n## Log store\n\n| new |\n\n## Quorum\n\n| c |\n"
     assert run.with_section(once, ["## Quorum", "", "| d |"]).endswith("| new |\n\n## Quorum\n\n| d |\n")
+    assert run.with_section(once, ["## Start-up", "", "| e |"]) == f"{once}\n## Start-up\n\n| e |\n", "new ones follow"
     assert "| b |" not in once
